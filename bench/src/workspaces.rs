@@ -97,7 +97,7 @@ impl TestBed {
         let snapshot = match fs::read_to_string(&note) {
             Ok(text) => text.parse()?,
             Err(_) => {
-                let options = SnapshotOptions { note: false, still: true, ..SnapshotOptions::default() };
+                let options = SnapshotOptions { track: false, quiescent: true, ..SnapshotOptions::default() };
                 let id = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
                 fs::write(&note, id.to_string())?;
                 id

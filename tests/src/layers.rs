@@ -23,7 +23,7 @@ pub const RULES: Rules = Rules {
     sideways: &[Sideways {
         from: "workspace",
         to: "mount",
-        reason: "the lazy view is the lowest layer of a workspace whose own are not written yet",
+        reason: "the lazy mount is the lowest layer of a workspace whose own are not written yet",
     }],
 };
 

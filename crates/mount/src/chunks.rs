@@ -1,7 +1,7 @@
-//! Content of files, by way of a small cache of chunks and a worker that reads ahead of sequential readers.
+//! Content of files, through a small cache of chunks and a worker that reads ahead of sequential readers.
 //!
-//! The kernel keeps what it has read, so this cache only has to bridge the gap between chunks and the
-//! kernel's reads: a chunk that two reads share is read once, and the next one is there when asked for.
+//! The kernel caches what it has read, so this cache only bridges the difference between chunks and the
+//! kernel's reads: a chunk that two reads share is read once, and the next one is already loaded.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -13,14 +13,14 @@ use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
 
 use crate::content::{Content, Placed};
 
-/// Bytes of chunks kept.
+/// Size of the cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
-/// How far ahead of a sequential reader chunks are fetched.
+/// Number of bytes that are fetched ahead of a sequential reader.
 const READ_AHEAD: u64 = 2 << 20;
-/// Chunks that may wait for the worker; more are not fetched ahead.
-const QUEUE: usize = 64;
+/// Most chunks queued for the worker; more are not fetched ahead.
+const QUEUE_MAX: usize = 64;
 
-/// Bytes of a file: part of a cached chunk, or put together.
+/// Bytes of a file: part of a cached chunk, or assembled.
 pub(crate) enum Bytes {
     Shared(Arc<Vec<u8>>, Range<usize>),
     Own(Vec<u8>),
@@ -37,10 +37,10 @@ impl Deref for Bytes {
     }
 }
 
-/// Reads content, ahead of who asks where it pays.
+/// Reader of content with read-ahead.
 pub(crate) struct Reader {
     cache: Arc<Cache>,
-    /// Taken when the reader ends, which ends the worker.
+    /// Dropped when the reader ends, which ends the worker.
     ahead: Option<SyncSender<ChunkId>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(store: Store) -> std::io::Result<Self> {
         let cache = Arc::new(Cache { store, state: Mutex::default(), loaded: Condvar::new() });
-        let (ahead, queue) = sync_channel(QUEUE);
+        let (ahead, queue) = sync_channel(QUEUE_MAX);
         let worker = {
             let cache = Arc::clone(&cache);
             std::thread::Builder::new()
@@ -58,13 +58,13 @@ impl Reader {
         Ok(Self { cache, ahead: Some(ahead), worker: Some(worker) })
     }
 
-    /// Up to `len` bytes from `offset`; fewer only at the end of the file.
+    /// Reads up to `len` bytes from `offset`; fewer only at the end of the file.
     pub(crate) fn read(&self, content: &Content, offset: u64, len: u64) -> Result<Bytes> {
         let end = offset.saturating_add(len).min(content.size());
         if offset >= end {
             return Ok(Bytes::Own(Vec::new()));
         }
-        let sequential = content.note_read(offset, end);
+        let sequential = content.record_read(offset, end);
         let bytes = self.read_pieces(content, offset..end)?;
         if sequential {
             self.fetch_after(content, end);
@@ -92,10 +92,10 @@ impl Reader {
         Ok(Bytes::Own(out))
     }
 
-    /// A chunk, checked to be as long as the file says.
+    /// Reads a chunk and checks its length.
     fn chunk_of(&self, id: ChunkId, piece: &Placed, wanted: usize) -> Result<Arc<Vec<u8>>> {
         let len = piece.range.end - piece.range.start;
-        // Whoever wants all of a chunk will find it in the kernel's cache the next time.
+        // A chunk that is read as a whole will be in the kernel's cache the next time.
         let chunk = if wanted as u64 == len { self.cache.take(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
             let source = DecodeError("its length differs from the file's");
@@ -119,7 +119,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.ahead.take());
         if let Some(worker) = self.worker.take() {
-            // A panic of the worker has been told already, and only cost speed.
+            // A panic of the worker was already printed, and only affects speed.
             drop(worker.join());
         }
     }
@@ -133,9 +133,9 @@ struct Cache {
 
 #[derive(Default)]
 struct State {
-    /// `None` while someone reads it.
+    /// `None` while a thread reads it.
     chunks: HashMap<ChunkId, Option<Arc<Vec<u8>>>>,
-    /// Oldest first.
+    /// In insertion order, oldest first.
     order: VecDeque<ChunkId>,
     bytes: usize,
 }
@@ -149,7 +149,7 @@ impl Cache {
         self.lock().chunks.contains_key(id)
     }
 
-    /// A chunk which is kept for the next reader.
+    /// Returns a chunk and caches it.
     fn get(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
         let mut state = self.lock();
         loop {
@@ -165,7 +165,7 @@ impl Cache {
         let mut state = self.lock();
         match &read {
             Ok(chunk) => state.keep(id, Arc::clone(chunk)),
-            // Whoever waits tries for themselves.
+            // Waiting threads retry on their own.
             Err(_) => drop(state.chunks.remove(&id)),
         }
         drop(state);
@@ -173,14 +173,14 @@ impl Cache {
         read
     }
 
-    /// A chunk which nobody is expected to ask for again.
+    /// Returns a chunk without caching it: it is not expected to be read again.
     fn take(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
         if self.has(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
     }
 
     fn fetch_ahead(&self, queue: &Receiver<ChunkId>) {
         for id in queue {
-            // Who needs the chunk reads it again and reports what is wrong with it.
+            // A reader that needs the chunk reads it again and reports the error.
             drop(self.get(id));
         }
     }

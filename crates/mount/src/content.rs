@@ -1,14 +1,16 @@
-//! A file's content as the view needs it: where each piece ends, so that any offset is found at once.
+//! Content of a file as a list of pieces with their end offsets, so that any offset is found by binary
+//! search.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use workspace_state::{ChunkId, Extent};
 
-/// Reads this far apart still count as one sequential read: the kernel's own read-ahead reorders.
+/// Largest distance in bytes between two reads that count as sequential: the kernel's own read-ahead
+/// reorders.
 const SEQUENTIAL_GAP: u64 = 1 << 20;
 
-/// Nearly every file is one chunk, so that one needs no allocation.
+/// Pieces of a file. Nearly every file is one chunk, so that case needs no allocation.
 pub(crate) enum Content {
     Empty,
     One(Piece),
@@ -17,21 +19,21 @@ pub(crate) enum Content {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    /// Offset in the file at which it ends.
+    /// End offset in the file.
     end: u64,
-    /// Its bytes; zeros when there is none.
+    /// Chunk with its bytes; `None` for a hole.
     pub(crate) chunk: Option<ChunkId>,
 }
 
 pub(crate) struct Many {
     pieces: Box<[Piece]>,
-    /// Bytes that are not in holes.
+    /// Number of bytes that are not in holes.
     data: u64,
-    /// Where the last read ended.
+    /// End offset of the last read.
     read_to: AtomicU64,
 }
 
-/// A piece and where in the file it lies.
+/// A piece and its range in the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) range: Range<u64>,
@@ -75,7 +77,7 @@ impl Content {
         self.pieces().last().map_or(0, |piece| piece.end)
     }
 
-    /// Bytes that are not in holes.
+    /// Returns the number of bytes that are not in holes.
     pub(crate) fn data_size(&self) -> u64 {
         match self {
             Self::Empty => 0,
@@ -84,7 +86,7 @@ impl Content {
         }
     }
 
-    /// The pieces from the one that holds `offset` to the end.
+    /// Iterates over the pieces from the one that holds `offset` to the end.
     pub(crate) fn from(&self, offset: u64) -> impl Iterator<Item = Placed> {
         let pieces = self.pieces();
         let first = pieces.partition_point(|piece| piece.end <= offset);
@@ -94,13 +96,13 @@ impl Content {
         })
     }
 
-    /// Where data next begins, from `offset` on.
+    /// Returns the offset of the next data, from `offset` on.
     pub(crate) fn seek_data(&self, offset: u64) -> Option<u64> {
         let found = self.from(offset).find(|piece| piece.chunk.is_some())?;
         Some(found.range.start.max(offset))
     }
 
-    /// Where a hole next begins, from `offset` on; the end of the file counts as one.
+    /// Returns the offset of the next hole, from `offset` on; the end of the file counts as one.
     pub(crate) fn seek_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size() {
             return None;
@@ -109,8 +111,8 @@ impl Content {
         Some(found.map_or(self.size(), |hole| hole.range.start.max(offset)))
     }
 
-    /// Notes a read; says whether it goes on where the last one ended, so that more is likely to follow.
-    pub(crate) fn note_read(&self, offset: u64, end: u64) -> bool {
+    /// Records a read. Returns true if it is sequential, so that more is likely to follow.
+    pub(crate) fn record_read(&self, offset: u64, end: u64) -> bool {
         match self {
             Self::Many(many) => {
                 let last = many.read_to.swap(end, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! The process that serves a view and outlives whoever started it.
+//! Daemon process that serves a lazy mount and outlives the process that started it.
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
-//! process starts another one like it and ends as soon as the view is mounted, so the server is nobody's
-//! child; it has a session of its own, no terminal, and `lazy-view.log` in the store for its messages. What
-//! went wrong before the view was mounted travels back over the standard output of both.
+//! process starts another one like it and exits as soon as the file system is mounted, so the server is
+//! reparented to init; it has its own session, no terminal, and `lazy-view.log` in the store for its
+//! messages. Errors before the mount are reported back over the standard output of both.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -15,29 +15,29 @@ use std::process::{Command, Stdio};
 use workspace_state::Store;
 
 use crate::error::MountError;
+use crate::lazy_mount::LazyMount;
 use crate::mountpoint;
 use crate::open_files;
-use crate::options::ViewOptions;
-use crate::view::View;
+use crate::options::MountOptions;
 
-/// Words that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
+/// Number of arguments that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
 const WORDS: usize = 4;
 const START: &str = "start";
 const SERVE: &str = "serve";
 const LOG: &str = "lazy-view.log";
-/// A log larger than this is begun anew.
+/// Size in bytes above which the log is truncated.
 const LOG_MAX: u64 = 1 << 20;
 
-/// Mounts the store in `store` on `mountpoint`, served by a process of its own, and returns when the mount
-/// answers. `command` must end up in [`daemon_main`] with the words that are added to it here.
+/// Mounts the store in `store` on `mountpoint`, served by a separate process, and returns when the mount
+/// answers. `command` must call [`daemon_main`] with the arguments that are added to it here.
 pub fn spawn_daemon(
     mut command: Command,
     store: &Path,
     mountpoint: &Path,
-    options: &ViewOptions,
+    options: &MountOptions,
 ) -> Result<(), MountError> {
     let failed = |error| MountError::io("start the process that serves the view", error);
-    // What is wrong with either is found here, where it has a type.
+    // Errors with either are detected here, where they have a type.
     let store = Store::open(store)?;
     let mountpoint = mountpoint::prepare(mountpoint)?;
     let output = command
@@ -52,8 +52,8 @@ pub fn spawn_daemon(
     Report::read(&output.stdout).unwrap_or_else(|| Report::died(&said)).into_result()
 }
 
-/// The main function of the process that [`spawn_daemon`] starts; `words` are those it added. Returns when
-/// the view is unmounted.
+/// Main function of the process that [`spawn_daemon`] starts; `words` are the arguments it added. Returns
+/// when the file system is unmounted.
 pub fn daemon_main(words: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     let words: Vec<OsString> = words.into_iter().collect();
     let [stage, store, mountpoint, options] = words.as_slice() else {
@@ -72,7 +72,7 @@ fn bad_words(words: &[OsString]) -> MountError {
     MountError::Daemon { message, hint: Some("this command is run by others, not by hand".to_owned()) }
 }
 
-/// Starts the server and passes on what it reports.
+/// Starts the server and forwards its report.
 fn start(store: &Path, words: &[OsString]) -> Result<(), MountError> {
     let failed = |error| MountError::io("start the process that serves the view", error);
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -93,7 +93,7 @@ fn start(store: &Path, words: &[OsString]) -> Result<(), MountError> {
     io::stdout().write_all(&report).and_then(|()| io::stdout().flush()).map_err(failed)
 }
 
-/// Not being able to write a log must not keep a view from being served.
+/// Opens the log. A failure must not prevent serving.
 fn open_log(store: &Path) -> Stdio {
     let path = store.join(LOG);
     let too_large = path.metadata().is_ok_and(|log| log.len() > LOG_MAX);
@@ -107,27 +107,27 @@ fn open_log(store: &Path) -> Stdio {
     options.open(path).map_or_else(|_| Stdio::null(), Stdio::from)
 }
 
-fn serve(store: &Path, mountpoint: &Path, options: &ViewOptions) -> Result<(), MountError> {
+fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
     open_files::raise();
     let mounted = rustix::process::setsid()
         .map_err(|errno| MountError::io("leave the session of the starter", errno))
-        .and_then(|_| View::mount(store, mountpoint, options));
+        .and_then(|_| LazyMount::mount(store, mountpoint, options));
     match mounted {
-        Ok(view) => {
+        Ok(mount) => {
             Report::Mounted
                 .send()
                 .map_err(|error| MountError::io("report that the view is mounted", error))?;
-            view.serve_until_stopped()
+            mount.serve_until_stopped()
         }
         Err(error) => {
-            // Whoever waits for the report sees the end of the output, and what is returned is logged.
+            // The waiting process sees the end of the output, and the returned error is logged.
             drop(Report::of(&error).send());
             Err(error)
         }
     }
 }
 
-fn options_word(options: &ViewOptions) -> OsString {
+fn options_word(options: &MountOptions) -> OsString {
     let mut words = vec!["view".to_owned()];
     words.extend(options.allow_other.then(|| "allow-other".to_owned()));
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
@@ -137,9 +137,9 @@ fn options_word(options: &ViewOptions) -> OsString {
     words.join(",").into()
 }
 
-fn parse_options(word: &OsStr) -> Option<ViewOptions> {
+fn parse_options(word: &OsStr) -> Option<MountOptions> {
     let mut words = word.to_str()?.split(',');
-    let mut options = ViewOptions::default();
+    let mut options = MountOptions::default();
     if words.next() != Some("view") {
         return None;
     }
@@ -159,7 +159,8 @@ fn parse_options(word: &OsStr) -> Option<ViewOptions> {
     Some(options)
 }
 
-/// What the server says to whoever waits for the mount: one word, then a message and a hint on failure.
+/// Report of the server to the process that waits for the mount: a keyword, then a message and a hint on
+/// failure.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
     Mounted,
@@ -191,7 +192,7 @@ impl Report {
         }
     }
 
-    /// Finds a report in the output of a process that may have said other things before.
+    /// Finds a report in the output of a process that may have printed other lines before.
     fn read(output: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(output);
         let mut lines = text.lines().skip_while(|line| *line != MOUNTED && *line != FAILED);
@@ -203,7 +204,7 @@ impl Report {
         Some(Self::Failed { message, hint })
     }
 
-    /// Writes the report and closes the standard output, for whose end the other side waits.
+    /// Writes the report and closes the standard output, whose end the other side waits for.
     fn send(&self) -> io::Result<()> {
         let mut output = io::stdout().lock();
         output.write_all(self.text().as_bytes())?;
@@ -225,13 +226,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_survive_the_way_to_the_process() {
+    fn options_round_trip_through_arguments() {
         for options in [
-            ViewOptions::default(),
-            ViewOptions { allow_other: true, threads: NonZero::new(3), ..ViewOptions::default() },
-            ViewOptions { threads: NonZero::new(1), owner: Some((1000, 0)), ..ViewOptions::default() },
-            ViewOptions { escape: true, owner: Some((0, u32::MAX - 1)), ..ViewOptions::default() },
-            ViewOptions { keep_set_id: true, ..ViewOptions::default() },
+            MountOptions::default(),
+            MountOptions { allow_other: true, threads: NonZero::new(3), ..MountOptions::default() },
+            MountOptions { threads: NonZero::new(1), owner: Some((1000, 0)), ..MountOptions::default() },
+            MountOptions { escape: true, owner: Some((0, u32::MAX - 1)), ..MountOptions::default() },
+            MountOptions { keep_set_id: true, ..MountOptions::default() },
         ] {
             assert_eq!(parse_options(&options_word(&options)), Some(options));
         }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_survive_the_way_back() {
+    fn reports_round_trip() {
         let failed = Report::Failed { message: "no\nway".to_owned(), hint: None };
         assert_eq!(
             Report::read(failed.text().as_bytes()),

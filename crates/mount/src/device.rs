@@ -1,5 +1,5 @@
-//! Making a mount: by the system call where that is allowed (root, or root of a user namespace of one's
-//! own), else by the set-user-id helper `fusermount3`, else an error that says what is missing.
+//! Mounting: by the system call if that is allowed (as root, or as root of a user namespace), else by the
+//! set-user-id helper `fusermount3`, else an error that says what is missing.
 
 use std::ffi::{CString, OsString};
 use std::io::{IoSliceMut, Read};
@@ -20,21 +20,22 @@ use crate::open_files;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
-/// Where helpers are even if `PATH` does not say so.
-const HELPER_PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
+/// Directories of helpers, in addition to `PATH`.
+const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
 
-/// What to mount where.
+/// Parameters of a mount.
 pub(crate) struct Mounting<'a> {
     pub(crate) store: &'a Path,
     pub(crate) mountpoint: &'a Path,
-    /// Let other users see it too.
+    /// Allow access for other users.
     pub(crate) allow_other: bool,
 }
 
 impl Mounting<'_> {
-    /// Mounts, and gives the connection to the kernel.
+    /// Mounts, and returns the connection to the kernel.
     pub(crate) fn mount(&self) -> Result<OwnedFd, MountError> {
-        // The helper opens the device in the name of who calls it, so without access it is of no use either.
+        // The helper opens the device with the permissions of the caller, so without access it does not help
+        // either.
         let device = open_device().map_err(|errno| match errno {
             Errno::NOENT | Errno::NXIO | Errno::NODEV => MountError::NoDevice,
             Errno::ACCESS | Errno::PERM => MountError::DeviceDenied,
@@ -68,12 +69,12 @@ impl Mounting<'_> {
     fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut child = open_files::usual(&mut Command::new(helper))
+        let mut child = open_files::with_original_limit(&mut Command::new(helper))
             .arg("-o")
             .arg(self.helper_options())
             .arg("--")
             .arg(self.mountpoint)
-            // The helper sends the connection over the descriptor that this names: its standard input.
+            // The helper sends the descriptor over the socket that this variable names: its standard input.
             .env("_FUSE_COMMFD", "0")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
@@ -109,23 +110,23 @@ fn open_device() -> Result<OwnedFd, Errno> {
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whether more connections to the kernel can be opened beside the first.
+/// Returns true if additional connections to the kernel can be opened.
 pub(crate) fn can_clone() -> bool {
     open_device().is_ok()
 }
 
-/// The program that may mount for ordinary users.
+/// Returns the path of the program that may mount for ordinary users.
 pub(crate) fn helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places: Vec<PathBuf> = std::env::split_paths(&path)
-        .chain(HELPER_PLACES.map(PathBuf::from))
+        .chain(HELPER_DIRS.map(PathBuf::from))
         .filter(|p| p.is_absolute())
         .collect();
     let candidates = HELPERS.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
     candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
-/// The descriptor in the next message; nothing when the other side closed without sending one.
+/// Receives a descriptor; `None` if the other side closed without sending one.
 fn receive_descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
     let mut byte = [0];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -150,7 +151,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn options_for_the_helper_survive_commas() {
+    fn commas_in_helper_options_are_escaped() {
         let mounting = Mounting { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
         let options = mounting.helper_options();
         assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");

@@ -1,4 +1,4 @@
-//! Why a view cannot be mounted, unmounted or served, and what to do about it.
+//! Errors of mounting, unmounting and serving, with hints for users.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,32 +12,32 @@ pub enum MountError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The place for the mount cannot be used.
+    /// The mountpoint cannot be used.
     #[error("cannot mount on {path}: {source}")]
     Mountpoint {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// The place for the mount is not a directory.
+    /// The mountpoint is not a directory.
     #[error("cannot mount on {path}: not a directory")]
     NotADirectory {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
     },
-    /// A mount would hide what is there.
+    /// The mountpoint is not empty.
     #[error("cannot mount on {path}: the directory is not empty")]
     NotEmpty {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
     },
-    /// A living view is mounted there.
+    /// A live lazy mount is already there.
     #[error("{path} already shows the store {store}")]
     AlreadyMounted {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
-        /// What it shows.
+        /// Store that it serves.
         store: PathBuf,
     },
     /// The kernel or the container has no FUSE.
@@ -46,46 +46,46 @@ pub enum MountError {
     /// `/dev/fuse` may not be opened.
     #[error("no permission to open /dev/fuse")]
     DeviceDenied,
-    /// Mounting needs a privilege, and no helper has it.
+    /// Mounting needs a privilege, and there is no helper with it.
     #[error("no privilege to mount, and there is no fusermount3 to do it")]
     NoPrivilege,
-    /// The helper refused.
+    /// The helper failed.
     #[error("{helper} failed: {message}")]
     Helper {
-        /// Which one.
+        /// Path of the helper.
         helper: PathBuf,
-        /// What it said.
+        /// Its standard error.
         message: String,
     },
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// No view is mounted there.
+    /// There is no lazy mount there.
     #[error("no view is mounted on {path}")]
     NotMounted {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
     },
-    /// Someone uses the mount.
+    /// The mount is in use.
     #[error("{path} is in use")]
     Busy {
-        /// Where.
+        /// Mountpoint.
         path: PathBuf,
     },
-    /// Only Linux has views.
+    /// Lazy mounts need Linux.
     #[error("lazy views need Linux")]
     NeedsLinux,
-    /// The process that should serve the view says why it cannot.
+    /// The daemon process reported an error.
     #[error("{message}")]
     Daemon {
-        /// What it said.
+        /// Message of the daemon.
         message: String,
-        /// What it advised.
+        /// Hint of the daemon.
         hint: Option<String>,
     },
 }
@@ -95,7 +95,7 @@ impl MountError {
         Self::Io { action, source: source.into() }
     }
 
-    /// What the user can do about it.
+    /// Returns a hint what the user can do about it.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoDevice => {

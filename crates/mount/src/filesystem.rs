@@ -1,4 +1,4 @@
-//! What the kernel asks, in its own words; the answers are made in `serving.rs`.
+//! FUSE requests of the kernel; the answers are computed in `server.rs`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,26 +15,26 @@ use fuser::{
 use workspace_state::Timestamp;
 
 use crate::inode::plain_attributes;
-use crate::serving::{ASK_AGAIN, Answer, FOREVER, Listed, NAME_MAX, ROOT, Serving};
+use crate::server::{FuseResult, FuseServer, Listed, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
-/// Largest request the kernel may make; it lowers this to its own limit.
+/// Largest request size in bytes; the kernel lowers it to its own limit.
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// Wanted where the kernel has it. `AUTO_INVAL_DATA` makes the kernel compare the root's time before it uses
-/// its cached listing; for everything else the time never changes.
+/// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel compare
+/// the root's time before it uses its cached listing; for everything else the time never changes.
 const WANTED: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_AUTO_INVAL_DATA)
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
-    // The view may be shown to several users at once. The kernel checks permissions by itself (`default_permissions`), which it asks
-    // for here; who makes a request is not told then, and nobody here wants to know.
+    // The mount may be idmapped for several users at once. This requires that the kernel checks permissions
+    // by itself (`default_permissions`); requests then do not include the user, which is not needed here.
     .union(InitFlags::FUSE_ALLOW_IDMAP);
 
-fn send_xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match answer {
+fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match result {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
         Ok(value) if value.len() <= size as usize => reply.data(&value),
         Ok(_) => reply.error(Errno::ERANGE),
@@ -42,21 +42,21 @@ fn send_xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
     }
 }
 
-impl Filesystem for Serving {
+impl Filesystem for FuseServer {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
         let refused = |_| io::Error::other("the kernel takes back what it offered");
         config.add_capabilities(offered & WANTED).map_err(refused)?;
-        self.opens_files = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.opens_directories = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        // The largest read-ahead that the kernel offers is the default; requests get room for more.
+        self.skips_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.skips_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // The default read-ahead is the largest that the kernel offers; requests may be larger.
         config.set_max_write(REQUEST_MAX).map_err(|_| io::Error::other("no room for large requests"))?;
         Ok(())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name.as_bytes()) {
-            Ok((attributes, keep)) => reply.entry_with_ttls(&FOREVER, &keep, &attributes, GENERATION),
+            Ok((attributes, keep)) => reply.entry_with_ttls(&TTL_FOREVER, &keep, &attributes, GENERATION),
             Err(errno) => reply.error(errno),
         }
     }
@@ -81,7 +81,7 @@ impl Filesystem for Serving {
 
     fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.requests.add();
-        if self.opens_files {
+        if self.skips_open {
             reply.error(Errno::ENOSYS);
         } else {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
@@ -90,7 +90,7 @@ impl Filesystem for Serving {
 
     fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.requests.add();
-        if self.opens_directories {
+        if self.skips_opendir {
             reply.error(Errno::ENOSYS);
         } else {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
@@ -146,18 +146,18 @@ impl Filesystem for Serving {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // At the root, only a look-up makes a name last: it pins the snapshot, and references move.
-        let keep = if number.0 == ROOT { ASK_AGAIN } else { FOREVER };
+        // At the root, only lookups are cached: they pin the snapshot, and references move.
+        let keep = if number.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
                 Listed::Dots(number) => {
                     let attributes =
                         plain_attributes(number, FileType::Directory, 0o755, Timestamp(0), self.owner);
-                    reply.add(attributes.ino, next, name, &ASK_AGAIN, &attributes, GENERATION)
+                    reply.add(attributes.ino, next, name, &TTL_ZERO, &attributes, GENERATION)
                 }
                 Listed::Inode(inode) => {
-                    let attributes = self.tell(inode);
+                    let attributes = self.register(inode);
                     let full = reply.add(attributes.ino, next, name, &keep, &attributes, GENERATION);
                     if full {
                         self.table.forget(attributes.ino.0, 1);
@@ -174,7 +174,7 @@ impl Filesystem for Serving {
 
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
         self.requests.add();
-        // The space is that of the store, and none of it is free for files in the view.
+        // The space is that of the store, and none of it is free for files in the mount.
         match rustix::fs::statvfs(self.store.path()) {
             Ok(stat) => {
                 let block = u32::try_from(stat.f_frsize).unwrap_or(512);
@@ -213,7 +213,7 @@ impl Filesystem for Serving {
         reply.error(Errno::ENOSYS);
     }
 
-    // The mount is read-only, so the kernel refuses these itself; whoever remounts it gets the same answer.
+    // The mount is read-only, so the kernel refuses these itself; after a remount it gets the same answer.
 
     fn setattr(
         &self,

@@ -1,12 +1,12 @@
-//! What makes two names the same file, and the inode numbers that follow from it.
+//! File identities, and the inode numbers derived from them.
 //!
-//! An identity is a hash of where a file is: the snapshot and the path below it, or for a file with several
-//! names the snapshot and the label that they share. Inode numbers are taken from it, so they are the same
-//! after a remount, and for tools that compare them a file in the view stays the same file.
+//! An identity is a hash of the location of a file: the snapshot and the path below it, or for a hard-linked
+//! file the snapshot and its link label. Inode numbers are derived from it, so that they are the same after a
+//! remount, and a file stays the same file for tools that compare them.
 
 use workspace_state::{Entry, Extent, Node, SnapshotId};
 
-/// Inode numbers leave the upper byte free: overlays put the number of a layer there (`xino`).
+/// Inode numbers leave the upper byte free: overlays store the number of a layer there (`xino`).
 const INODE_BITS: u32 = 56;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +17,12 @@ impl Identity {
         Self::hash(b"snapshot", &[id.as_bytes()])
     }
 
-    /// A symlink at the root; a reference that moves becomes another symlink.
+    /// Returns the identity of a symlink at the root; a reference that moves becomes another symlink.
     pub(crate) fn of_alias(name: &[u8], target: &SnapshotId) -> Self {
         Self::hash(b"alias", &[target.as_bytes(), name])
     }
 
-    /// The entry of a directory. `snapshot` is the identity of the tree that it belongs to.
+    /// Returns the identity of a directory entry. `snapshot` is the identity of the tree that it belongs to.
     pub(crate) fn of_entry(directory: Self, snapshot: Self, entry: &Entry) -> Self {
         match (entry.link, &entry.node) {
             (Some(link), Node::File(_) | Node::Symlink(_)) => {
@@ -32,20 +32,20 @@ impl Identity {
         }
     }
 
-    /// The inode number it should have unless something else has it.
+    /// Returns the preferred inode number, to be used unless it is taken.
     pub(crate) fn inode_number(self) -> u64 {
         let [a, b, c, d, e, f, g, ..] = self.0;
         let number = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
-        // 0 means nothing and 1 the root.
+        // 0 is invalid and 1 is the root.
         number.max(2)
     }
 
-    /// The number to try after one that is taken.
+    /// Returns the number to try after one that is taken.
     pub(crate) fn next_number(number: u64) -> u64 {
         ((number + 1) & ((1 << INODE_BITS) - 1)).max(2)
     }
 
-    /// Every part but the last has a length that its place implies, so no two lists look alike.
+    /// Hashes a list. Every part but the last has a fixed length for its position, so no two lists collide.
     fn hash(kind: &[u8], parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(kind);
@@ -58,8 +58,8 @@ impl Identity {
     }
 }
 
-/// Names with one label must hold one content. Should a snapshot say otherwise, each content gets an inode
-/// of its own rather than one name showing the other's bytes.
+/// Hashes the content of an entry. Names with one label must have equal content. If a snapshot contradicts
+/// that, each content gets its own inode, so that no name shows the bytes of another.
 fn content_of(entry: &Entry) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&entry.node.mode().to_le_bytes());

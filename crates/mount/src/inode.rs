@@ -1,5 +1,5 @@
-//! What the view knows about one file: enough to answer for it, and no more, because there is one of these
-//! for everything that the kernel remembers.
+//! In-memory inode: only what is needed to answer requests, because there is one for every file that the
+//! kernel remembers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +9,10 @@ use workspace_state::{DirectoryNode, Entry, Node, NodeId, Snapshot, SnapshotId, 
 
 use crate::content::Content;
 use crate::identity::Identity;
-use crate::usage::InUse;
+use crate::pinned_snapshot::PinnedSnapshot;
 
 const BLOCK_SIZE: u32 = 4096;
-/// Mode bits that are shown: the sticky bit always, set-id bits where they are wanted.
+/// Mode bits that are shown: the sticky bit always, set-id bits only on request.
 const MODE_BITS: u16 = 0o1777;
 const SET_ID: u16 = 0o6000;
 
@@ -20,7 +20,7 @@ pub(crate) struct Inode {
     pub(crate) identity: Identity,
     pub(crate) body: Body,
     mode: u16,
-    /// Has more than one name.
+    /// Set if the file has more than one name.
     linked: bool,
     modified: Timestamp,
     xattrs: Option<Box<Xattrs>>,
@@ -30,21 +30,21 @@ pub(crate) enum Body {
     Directory(Box<Directory>),
     File {
         content: Content,
-        _snapshot: Arc<InUse>,
+        _snapshot: Arc<PinnedSnapshot>,
     },
     Symlink(Box<[u8]>),
-    /// A snapshot that the kernel has seen in a listing and not used yet, so that nothing is pinned for it.
+    /// A snapshot that the kernel has seen in a listing but not used yet, so that it is not pinned.
     Listed,
 }
 
 pub(crate) struct Directory {
     pub(crate) id: NodeId,
     pub(crate) times: Option<NodeId>,
-    pub(crate) snapshot: Arc<InUse>,
+    pub(crate) snapshot: Arc<PinnedSnapshot>,
     entries: u64,
 }
 
-/// Whom everything in the view belongs to, and whether files keep bits that hand on that owner's rights.
+/// Owner of all files in the mount, and the mode bits that are shown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) user: u32,
@@ -67,8 +67,8 @@ impl Owner {
 }
 
 impl Inode {
-    /// The file that an entry of a tree stands for.
-    pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<InUse>, entry: Entry) -> Self {
+    /// Creates the inode of a tree entry.
+    pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<PinnedSnapshot>, entry: Entry) -> Self {
         let modified = entry.modified.unwrap_or(snapshot.time);
         let mode = entry.node.mode();
         let linked = entry.link.is_some() && !matches!(entry.node, Node::Directory(_));
@@ -84,12 +84,12 @@ impl Inode {
         Self { identity, body, mode, linked, modified, xattrs }
     }
 
-    fn directory(node: DirectoryNode, snapshot: Arc<InUse>) -> (Body, Xattrs) {
+    fn directory(node: DirectoryNode, snapshot: Arc<PinnedSnapshot>) -> (Body, Xattrs) {
         let directory = Directory { id: node.id, times: node.times, snapshot, entries: node.entries };
         (Body::Directory(Box::new(directory)), node.xattrs)
     }
 
-    /// A snapshot in the listing of the root.
+    /// Creates the inode of a snapshot in the listing of the root.
     pub(crate) fn listed(snapshot: &Snapshot) -> Self {
         Self {
             identity: Identity::of_snapshot(&snapshot.id),
@@ -101,7 +101,7 @@ impl Inode {
         }
     }
 
-    /// A name at the root that leads to a snapshot.
+    /// Creates the inode of a name at the root that points to a snapshot.
     pub(crate) fn alias(name: &[u8], target: &SnapshotId) -> Self {
         Self {
             identity: Identity::of_alias(name, target),
@@ -133,7 +133,7 @@ impl Inode {
     }
 }
 
-/// Attributes of something without content.
+/// Returns the attributes of a file without content.
 pub(crate) fn plain_attributes(
     number: u64,
     kind: FileType,

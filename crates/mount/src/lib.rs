@@ -1,26 +1,26 @@
-//! The lazy view: any number of snapshots of a store, served read-only over one FUSE mount.
+//! Lazy mount: any number of snapshots of a store, served read-only over one FUSE mount. Content is loaded on
+//! first read.
 //!
 //! ```text
 //! <mountpoint>/<snapshot id>/…   the tree of a snapshot; appears when it is first used
-//! <mountpoint>/<reference>       a symlink to the id the reference points to, and so is the unambiguous
-//!                                start of an id; only references without `/` in their names
+//! <mountpoint>/<reference>       a symlink to the id the reference points to, and so is an unambiguous
+//!                                prefix of an id; only references without `/` in their names
 //! ```
 //!
-//! Everything below a snapshot is immutable, so the kernel may keep what it has been told for ever: names,
-//! missing names, attributes, listings, symlinks and content. `open` and `opendir` are answered with
-//! "not implemented", after which the kernel opens by itself. A second pass over files that fit into memory
-//! does not reach this program at all.
+//! Everything below a snapshot is immutable, so the kernel may cache it forever: names, missing names,
+//! attributes, listings, symlinks and content. `open` and `opendir` are answered with "not implemented",
+//! after which the kernel opens files without a request. A second pass over files that fit into memory does not
+//! reach this program at all.
 //!
-//! What a snapshot does not have, the view makes up: files belong to whoever mounted it or whom
-//! [`ViewOptions::owner`] names, set-id bits are dropped unless [`ViewOptions::keep_set_id`] says otherwise,
-//! a directory counts one link and a file with several names counts two (how many there are is known only
-//! after a walk over the whole tree; such names do share an inode number).
+//! Attributes that a snapshot does not have are synthesised: the user who mounted it, or
+//! [`MountOptions::owner`], owns all files, set-id bits are dropped unless [`MountOptions::keep_set_id`] is
+//! set, a directory has one link and a hard-linked file has two (the real number is known only after a walk
+//! over the whole tree; such names do share an inode number).
 //!
-//! Start reading at [`View`] for serving, [`spawn_daemon`] for the process that outlives whoever started
-//! it, `device.rs` for how a mount is made with and without privilege, and `filesystem.rs` for what the
-//! kernel asks.
+//! Further reading: [`LazyMount`] for serving, [`spawn_daemon`] for the process that outlives its starter,
+//! `device.rs` for mounting with and without privilege, and `filesystem.rs` for the requests of the kernel.
 //!
-//! On systems other than Linux there is no such view (`elsewhere.rs`).
+//! On systems other than Linux there is no such mount (`unsupported.rs`).
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
@@ -43,39 +43,39 @@ mod identity;
 #[cfg(target_os = "linux")]
 mod inode;
 #[cfg(target_os = "linux")]
+mod lazy_mount;
+#[cfg(target_os = "linux")]
 mod listing;
 #[cfg(target_os = "linux")]
 mod mountpoint;
 #[cfg(target_os = "linux")]
 mod open_files;
 #[cfg(target_os = "linux")]
+mod pinned_snapshot;
+#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod root;
 #[cfg(target_os = "linux")]
-mod serving;
+mod server;
 #[cfg(target_os = "linux")]
 mod table;
-#[cfg(target_os = "linux")]
-mod usage;
-#[cfg(target_os = "linux")]
-mod view;
 #[cfg(target_os = "linux")]
 mod xattrs;
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod unsupported;
 
 pub use error::MountError;
-pub use options::ViewOptions;
+pub use options::MountOptions;
 pub use requests::Requests;
 
 #[cfg(target_os = "linux")]
 pub use daemon::{daemon_main, spawn_daemon};
 #[cfg(target_os = "linux")]
-pub use mountpoint::{MountState, detach, mount_state, unmount};
+pub use lazy_mount::LazyMount;
 #[cfg(target_os = "linux")]
-pub use view::View;
+pub use mountpoint::{MountState, detach, mount_state, unmount};
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{View, daemon_main, detach, spawn_daemon, unmount};
+pub use unsupported::{LazyMount, daemon_main, detach, spawn_daemon, unmount};

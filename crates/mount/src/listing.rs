@@ -1,23 +1,24 @@
-//! Listings of directories that the kernel is reading, so that each is made once and not for every buffer.
+//! Listings of directories that the kernel is reading, so that each is computed once and not for every
+//! buffer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::inode::Inode;
 
-/// Listings kept for readers that are in the middle of one.
-const LISTINGS: usize = 32;
-/// Entries in all of them together, unless one listing alone has more.
-const ENTRIES: usize = 1 << 18;
+/// Most listings cached for readers in the middle of one.
+const LISTINGS_MAX: usize = 32;
+/// Most entries of all of them together, unless a single listing has more.
+const ENTRIES_MAX: usize = 1 << 18;
 
-/// The entries of a directory, in the order in which the kernel sees them.
+/// Entries of a directory, in the order in which the kernel sees them.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<(Box<[u8]>, Arc<Inode>)>,
 }
 
 #[derive(Default)]
 pub(crate) struct Listings {
-    /// Oldest first.
+    /// By inode number, oldest first.
     open: Mutex<VecDeque<(u64, Arc<Listing>)>>,
 }
 
@@ -36,16 +37,16 @@ impl Listings {
         let mut gone: Vec<_> = take(&mut open, directory).into_iter().collect();
         open.push_back((directory, Arc::clone(listing)));
         let mut entries: usize = open.iter().map(|(_, listing)| listing.entries.len()).sum();
-        while open.len() > LISTINGS || (entries > ENTRIES && open.len() > 1) {
+        while open.len() > LISTINGS_MAX || (entries > ENTRIES_MAX && open.len() > 1) {
             let Some((_, oldest)) = open.pop_front() else { break };
             entries -= oldest.entries.len();
             gone.push(oldest);
         }
-        // Inodes may be the last of their snapshot: unpinned, but not while others wait.
+        // Inodes may be the last of their snapshot: unpin it only after the lock is released.
         drop(open);
     }
 
-    /// Lets go of a listing that has been read to its end, or whose directory is forgotten.
+    /// Drops a listing that was read to its end, or whose directory is forgotten.
     pub(crate) fn done(&self, directory: u64) {
         let gone = take(&mut self.lock(), directory);
         drop(gone);

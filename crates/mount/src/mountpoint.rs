@@ -1,4 +1,4 @@
-//! The place of a mount: what is there, whether it can be mounted on, and how it is taken away.
+//! Mountpoints: their state, preparation and unmounting.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,67 +13,67 @@ use crate::device;
 use crate::error::MountError;
 use crate::open_files;
 
-/// What the kernel calls a view in its list of mounts.
+/// File system type of a lazy mount in the kernel's list of mounts.
 pub(crate) const FILESYSTEM: &str = "fuse.workspace";
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// What is mounted somewhere.
+/// State of a mountpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountState {
-    /// No view.
+    /// There is no lazy mount.
     NotMounted,
-    /// A view that answers.
+    /// A lazy mount that answers.
     Alive {
-        /// The store that it shows.
+        /// Store that it serves.
         store: PathBuf,
     },
-    /// A view whose process has died. What the kernel remembers of it may still be readable; anything else
-    /// answers "transport endpoint is not connected". [`unmount`] cleans it up, and so does mounting anew.
+    /// A lazy mount whose process has died. Content cached by the kernel may still be readable; anything else
+    /// gives "transport endpoint is not connected". [`unmount`] cleans it up, and so does mounting again.
     Dead {
-        /// The store that it showed.
+        /// Store that it served.
         store: PathBuf,
     },
 }
 
-/// Whether a view is mounted on `mountpoint`, and whether it answers.
+/// Returns the state of `mountpoint`.
 pub fn mount_state(mountpoint: &Path) -> Result<MountState, MountError> {
     let path = resolve(mountpoint)?;
     let Some(store) = mounts()?.into_iter().rev().find(|mount| mount.path == path).and_then(Mount::store)
     else {
         return Ok(MountState::NotMounted);
     };
-    // The one question that the kernel never answers from memory.
+    // The one request that the kernel never answers from its cache.
     match rustix::fs::statfs(&path) {
         Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(MountState::Dead { store }),
-        // Another user's view may not be looked at, but the kernel says so only while it lives.
+        // The mount of another user may not be accessed, but the kernel reports that only while it is alive.
         Ok(_) | Err(Errno::ACCESS) => Ok(MountState::Alive { store }),
         Err(errno) => Err(MountError::Mountpoint { path, source: errno.into() }),
     }
 }
 
-/// Takes a view away; its process then ends. Refused while someone uses it, unless its process has died.
+/// Unmounts; the serving process then ends. Fails while the mount is in use, unless its process has died.
 pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
     match mount_state(mountpoint)? {
         MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
-        MountState::Alive { .. } => take_away(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW),
+        MountState::Alive { .. } => unmount_path(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW),
         MountState::Dead { .. } => detach(mountpoint),
     }
 }
 
-/// Takes a view out of sight even while it is used. Who uses it can go on; its process ends when the last
-/// one is done.
+/// Unmounts lazily, even while the mount is in use. Existing users can continue; the serving process ends
+/// with the last of them.
 pub fn detach(mountpoint: &Path) -> Result<(), MountError> {
     match mount_state(mountpoint)? {
         MountState::NotMounted => Err(MountError::NotMounted { path: mountpoint.to_owned() }),
         MountState::Alive { .. } | MountState::Dead { .. } => {
-            take_away(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
+            unmount_path(&resolve(mountpoint)?, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
         }
     }
 }
 
-/// Makes sure that `mountpoint` can be mounted on, cleaning up a view whose process died.
+/// Checks that `mountpoint` can be mounted on, after cleaning up mounts whose process died.
 pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountError> {
-    // More than one dead view may lie on top of each other.
+    // Several dead mounts may be stacked.
     loop {
         match mount_state(mountpoint)? {
             MountState::Dead { .. } => detach(mountpoint)?,
@@ -94,19 +94,19 @@ pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountError> {
     Ok(path)
 }
 
-fn take_away(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+fn unmount_path(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(path, flags) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy { path: path.to_owned() }),
-        Err(Errno::PERM) => take_away_by_helper(path, flags.contains(UnmountFlags::DETACH)),
+        Err(Errno::PERM) => unmount_by_helper(path, flags.contains(UnmountFlags::DETACH)),
         Err(errno) => Err(MountError::io("unmount", errno)),
     }
 }
 
-fn take_away_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
+fn unmount_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
     let helper = device::helper().ok_or(MountError::NoPrivilege)?;
     let mut command = Command::new(&helper);
-    open_files::usual(&mut command);
+    open_files::with_original_limit(&mut command);
     command.arg("-u");
     if lazily {
         command.arg("-z");
@@ -121,7 +121,7 @@ fn take_away_by_helper(path: &Path, lazily: bool) -> Result<(), MountError> {
     }
 }
 
-/// The absolute path of a mountpoint, without asking what is mounted there: a dead mount does not answer.
+/// Returns the absolute path of a mountpoint without accessing it: a dead mount does not answer.
 fn resolve(mountpoint: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { path: mountpoint.to_owned(), source };
     match fs::canonicalize(mountpoint) {
@@ -145,7 +145,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// `id parent major:minor root path options [tags…] - filesystem source options`
+    /// Parses `id parent major:minor root path options [tags…] - filesystem source options`.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let path = unescape(fields.nth(4)?);
@@ -154,19 +154,20 @@ impl Mount {
         Some(Self { path, filesystem, source: unescape(fields.next()?) })
     }
 
-    /// The store shown, if it is a view.
+    /// Returns the store, if it is a lazy mount.
     fn store(self) -> Option<PathBuf> {
         (self.filesystem == FILESYSTEM).then_some(self.source)
     }
 }
 
-/// Mounts that this process sees; of several on one path the last is on top.
+/// Returns the mounts that this process sees; of several on one path the last is on top.
 fn mounts() -> Result<Vec<Mount>, MountError> {
     let text = fs::read(MOUNTS).map_err(|error| MountError::io("read /proc/self/mountinfo", error))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect())
 }
 
-/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+/// Unescapes a field: blanks, tabs, newlines and backslashes are written as a backslash and three octal
+/// digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -189,7 +190,7 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
-/// A path as a mount option for the helper, where a comma would begin the next one.
+/// Escapes a path for a mount option of the helper, where a comma would start the next option.
 pub(crate) fn escape_option(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let escaped = bytes.iter().flat_map(|byte| match byte {
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_list_of_mounts_are_understood() {
+    fn mountinfo_lines_are_parsed() {
         let line =
             br"36 35 0:42 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.workspace /s\134\054 ro,user_id=0";
         let mount = Mount::parse(line).unwrap();
@@ -217,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_escape_stays() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(unescape(br"a\9b\"), PathBuf::from(r"a\9b\"));
         assert_eq!(escape_option(Path::new(r"/a,b\c")), OsString::from(r"/a\,b\\c"));
     }
 
     #[test]
-    fn an_ordinary_directory_has_no_view() {
+    fn an_ordinary_directory_is_not_mounted() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(mount_state(directory.path()).unwrap(), MountState::NotMounted);
         assert!(matches!(unmount(directory.path()), Err(MountError::NotMounted { .. })));

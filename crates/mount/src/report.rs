@@ -1,4 +1,4 @@
-//! Damage is told once, to whoever reads the standard error of the serving process.
+//! Error reporting: each distinct error is printed once, to the standard error of the serving process.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,22 +6,22 @@ use std::sync::{Mutex, PoisonError};
 use fuser::Errno;
 use workspace_state::StoreError;
 
-/// More kinds of trouble than this are no longer told apart.
-const TOLD_MAX: usize = 1000;
+/// Most distinct errors that are remembered; further ones are not printed.
+const REPORTED_MAX: usize = 1000;
 
-/// Turns errors of the store into answers for the kernel, and says each of them once.
+/// Converts store errors to FUSE errors, and prints each of them once.
 #[derive(Default)]
 pub(crate) struct Reporter {
-    told: Mutex<HashSet<String>>,
+    reported: Mutex<HashSet<String>>,
 }
 
 impl Reporter {
-    /// The answer for a failed operation: never content, always an error.
+    /// Returns the FUSE error for a failed operation, after printing it.
     pub(crate) fn failed(&self, error: &StoreError) -> Errno {
         let message = error.to_string();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD_MAX && told.insert(message.clone()) {
-            drop(told);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < REPORTED_MAX && reported.insert(message.clone()) {
+            drop(reported);
             eprintln!("lazy view [{}]: {message}", std::process::id());
         }
         Errno::EIO

@@ -1,14 +1,14 @@
-//! How often the kernel had to ask.
+//! Counter of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the requests that reached a view. Cheap to clone; clones count together.
+/// Counts the requests that reached the server. Cheap to clone; clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct Requests(Arc<AtomicU64>);
 
 impl Requests {
-    /// Requests so far, those for forgetting excluded.
+    /// Returns the number of requests so far, without FORGET requests.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! The directory at the root of the mount: snapshots by id, and names that lead to them.
+//! Root directory of the mount: snapshots by id, and names that point to them.
 //!
-//! It is the only directory that changes. A snapshot that has been found stays found, because it is pinned;
-//! what is not there may come, and a reference may move, so the kernel asks for these every time.
+//! It is the only directory that changes. A snapshot that was looked up stays valid, because it is pinned;
+//! missing names may appear and references may move, so the kernel must not cache these.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use workspace_state::{Resolved, Result, SnapshotId, Store};
 
 use crate::inode::Inode;
 use crate::listing::Listing;
-use crate::usage::InUse;
+use crate::pinned_snapshot::PinnedSnapshot;
 
 pub(crate) struct Root {
     store: Store,
-    /// Who the pins say holds them.
+    /// Owner recorded in pins.
     owner: String,
 }
 
-/// What a name at the root is.
+/// Result of a lookup at the root.
 pub(crate) enum Found {
     Snapshot(Inode),
     Alias(Inode),
@@ -28,14 +28,14 @@ impl Root {
         Self { store, owner }
     }
 
-    /// The snapshot that a name stands for, whether or not it exists.
+    /// Parses a name as a snapshot id, whether or not the snapshot exists.
     pub(crate) fn snapshot_id(name: &[u8]) -> Option<SnapshotId> {
         std::str::from_utf8(name).ok().and_then(canonical_id)
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         if let Some(id) = Self::snapshot_id(name) {
-            return Ok(InUse::open(&self.store, &id, &self.owner)?.map(Found::Snapshot));
+            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(Found::Snapshot));
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
@@ -44,7 +44,8 @@ impl Root {
         }
     }
 
-    /// References first: new snapshots then come at the end and do not move what a reader has yet to see.
+    /// Lists the root. References come first: new snapshots are then appended and do not shift the entries
+    /// that a reader has yet to see.
     pub(crate) fn list(&self) -> Result<Listing> {
         let references = self.store.references()?;
         let aliases = references
@@ -59,7 +60,7 @@ impl Root {
     }
 }
 
-/// A directory has one name: other ways to write an id are no names of it.
+/// Parses an id in its canonical form: other spellings are not names of the directory.
 fn canonical_id(text: &str) -> Option<SnapshotId> {
     text.parse().ok().filter(|id: &SnapshotId| id.to_string() == text)
 }

@@ -1,4 +1,4 @@
-//! The inodes that the kernel references, each for as long as it does.
+//! Inodes that the kernel references, each as long as it does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) struct Table {
 
 struct Slot {
     inode: Arc<Inode>,
-    /// How often the kernel was told of it and has not said to forget it.
+    /// Number of lookups that the kernel has not forgotten yet.
     lookups: u64,
 }
 
@@ -26,14 +26,14 @@ impl Table {
         self.lock().get(&number).map(|slot| Arc::clone(&slot.inode))
     }
 
-    /// The root of a snapshot that is in use.
+    /// Returns the root of a snapshot that is in use.
     pub(crate) fn in_use(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
         let slot = slots.get(&number_of(&slots, snapshot))?;
         matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
     }
 
-    /// Counts that the kernel is told of an inode; gives the number it goes by.
+    /// Counts a lookup of an inode and returns its number.
     pub(crate) fn remember(&self, inode: &Arc<Inode>) -> u64 {
         let mut slots = self.lock();
         let number = number_of(&slots, inode.identity);
@@ -46,7 +46,7 @@ impl Table {
         number
     }
 
-    /// Takes back `count` lookups; true when the kernel no longer references the inode.
+    /// Subtracts `count` lookups; returns true if the kernel no longer references the inode.
     pub(crate) fn forget(&self, number: u64, count: u64) -> bool {
         let mut slots = self.lock();
         let Some(slot) = slots.get_mut(&number) else { return false };
@@ -56,7 +56,7 @@ impl Table {
         }
         let gone = slots.remove(&number);
         drop(slots);
-        // May be the last of its snapshot, which then is unpinned: not while others wait for the table.
+        // May be the last of its snapshot, which is unpinned then: only after the lock is released.
         drop(gone);
         true
     }
@@ -67,7 +67,7 @@ impl Table {
     }
 }
 
-/// The number of an inode, or the one it should get: the first from its own on that no other inode has.
+/// Returns the number of an inode, or the one it should get: the first free one from its preferred number on.
 fn number_of(slots: &HashMap<u64, Slot>, identity: Identity) -> u64 {
     let mut number = identity.inode_number();
     while slots.get(&number).is_some_and(|slot| slot.inode.identity != identity) {

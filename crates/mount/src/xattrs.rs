@@ -1,20 +1,20 @@
-//! The names under which attributes of a snapshot are served.
+//! Names under which the attributes of a snapshot are served.
 
 use std::borrow::Cow;
 
-/// How the names begin in which an overlay keeps its notes, where it has user attributes for that.
+/// Prefix of the attributes of an overlay with `userxattr`.
 const OVERLAY: &[u8] = b"user.overlay.";
-/// What an overlay puts after that into the names of attributes that are data.
+/// Part that an overlay inserts after the prefix to escape attributes that are data.
 const ESCAPE: &[u8] = b"overlay.";
 
-/// Whether names that an overlay could take for its own are served as it escapes them.
+/// Mapping of attribute names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XattrNames {
     pub(crate) escaped: bool,
 }
 
 impl XattrNames {
-    /// How a name of a snapshot is served.
+    /// Returns the served name of a stored attribute.
     pub(crate) fn served(self, stored: &[u8]) -> Cow<'_, [u8]> {
         match stored.strip_prefix(OVERLAY).filter(|_| self.escaped) {
             Some(rest) => Cow::Owned([OVERLAY, ESCAPE, rest].concat()),
@@ -22,7 +22,7 @@ impl XattrNames {
         }
     }
 
-    /// The name of a snapshot that is served as this; none if nothing is.
+    /// Returns the stored name of a served attribute; `None` if there is none.
     pub(crate) fn stored(self, served: &[u8]) -> Option<Cow<'_, [u8]>> {
         match served.strip_prefix(OVERLAY).filter(|_| self.escaped) {
             Some(rest) => rest.strip_prefix(ESCAPE).map(|rest| Cow::Owned([OVERLAY, rest].concat())),
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_they_were_stored() {
+    fn escaped_names_round_trip() {
         let names = [
             ("user.comment", "user.comment"),
             ("user.overlay", "user.overlay"),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_of_an_overlay_is_never_served() {
+    fn overlay_attributes_are_never_served() {
         let escaped = XattrNames { escaped: true };
         for note in ["opaque", "whiteout", "redirect", "metacopy", "origin", "overlay", ""] {
             assert_eq!(escaped.stored(format!("user.overlay.{note}").as_bytes()), None);

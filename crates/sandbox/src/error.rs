@@ -4,7 +4,7 @@ use std::io;
 
 use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
-use workspace_workspace::{WorkspaceError, says_full};
+use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
 use crate::runtime::{RuntimeError, WorkspaceUser};
 use crate::template::TemplateError;
@@ -271,8 +271,10 @@ impl SandboxError {
             Self::Template(error) => matches!(error, TemplateError::Full),
             // Runtimes and guest agents are other processes: what they say is text.
             Self::Runtime(RuntimeError::Failed { reason, .. })
-            | Self::Operation { source: RuntimeError::Failed { reason, .. }, .. } => says_full(reason),
-            Self::Refused { message } => says_full(message),
+            | Self::Operation { source: RuntimeError::Failed { reason, .. }, .. } => {
+                is_disk_full_message(reason)
+            }
+            Self::Refused { message } => is_disk_full_message(message),
             Self::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }

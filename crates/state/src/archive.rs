@@ -1,10 +1,12 @@
 //! Tar archives: a snapshot as a stream that other tools read, and back.
 //!
 //! Archives are written in the pax format: long names, times in nanoseconds, user extended attributes
-//! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0). What is read may come from anyone:
-//! everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing outside the new snapshot can be reached, and an
-//! archive that tries is refused as a whole. An [`Extractor`] writes an archive into a directory of the file system, for
-//! everything in the product that unpacks one. [`ArchiveLimits`] bound both.
+//! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0).
+//!
+//! Imported archives may be hostile: everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing
+//! outside the new snapshot can be reached, and an archive that tries is refused as a whole. An [`Extractor`]
+//! writes an archive into a directory of the file system, for all callers that unpack one. [`ArchiveLimits`]
+//! bound both.
 
 mod export;
 mod extract;
@@ -32,40 +34,40 @@ pub use list::{ListedFile, list_tar};
 /// Archives consist of blocks of this size.
 const BLOCK: u64 = 512;
 
-/// Why an archive was not written or not taken.
+/// Error of writing or reading an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
     /// The archive could not be written.
     #[error("cannot write the archive: {source}")]
     Write {
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
     /// The archive could not be read.
     #[error("cannot read the archive: {source}")]
     Read {
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
     /// The bytes do not begin as a tar archive does.
     #[error("this does not look like a tar archive: {reason}")]
     NotAnArchive {
-        /// What is wrong.
+        /// Failed check.
         reason: &'static str,
     },
     /// The archive is damaged.
     #[error("the archive is damaged: {reason} at byte {offset}")]
     Malformed {
-        /// What is wrong.
+        /// Failed check.
         reason: &'static str,
-        /// Where.
+        /// Offset in the archive, in bytes.
         offset: u64,
     },
-    /// The archive ends before its end mark.
+    /// The archive ends before its end-of-archive blocks.
     #[error("the archive ends early, after {offset} bytes")]
     Truncated {
-        /// Where.
+        /// Length of the archive, in bytes.
         offset: u64,
     },
     /// A member that could reach something outside the archive, or that contradicts another.
@@ -73,7 +75,7 @@ pub enum ArchiveError {
     Refused {
         /// The member.
         path: String,
-        /// Why.
+        /// Reason of the refusal.
         reason: String,
     },
     /// The archive holds more than its [`ArchiveLimits`] allow.
@@ -92,7 +94,7 @@ pub enum ArchiveError {
     Extract {
         /// The member.
         path: String,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
     /// The work was asked to stop.
@@ -126,12 +128,12 @@ impl From<TreeError> for ArchiveError {
 
 type Result<T, E = ArchiveError> = std::result::Result<T, E>;
 
-/// A refusal that names the member.
+/// Returns the error for a member that is not accepted.
 fn refused(path: &[u8], reason: impl Into<String>) -> ArchiveError {
     ArchiveError::Refused { path: shorten_path(path).into_owned(), reason: reason.into() }
 }
 
-/// Rounded up to whole blocks.
+/// Rounds `len` up to whole blocks. Returns `None` on overflow.
 fn padded(len: u64) -> Option<u64> {
     len.checked_next_multiple_of(BLOCK)
 }

@@ -1,8 +1,8 @@
-//! Batches: new objects on their way into the store.
+//! Batches: new objects that are collected for a commit.
 //!
-//! Objects are hashed, looked up, compressed and collected; what is already in the store is not written
-//! again. A small batch stays in memory and goes into the log with its commit, in one write. A large one
-//! spills into bulk packs of its own while it grows. Nothing of a batch is visible before its commit.
+//! Objects are hashed, looked up, compressed and collected; objects that are already in the store are not
+//! written again. A small batch stays in memory and goes into the log with its commit, in one write. A large
+//! one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -15,30 +15,30 @@ use crate::id::{ById, ChunkId, NodeId};
 use crate::node::Extent;
 use crate::pack::{Location, PACK_HEADER, Role};
 use crate::page::{NodeSink, Page};
-use crate::record::{self, Effort, Kind};
+use crate::record::{self, Compression, Kind};
 use crate::session::Guard;
 use crate::store::Store;
 
-/// A batch larger than this leaves memory.
-const SPILL: usize = 4 << 20;
-/// Chunks of a step of a search up to this size are stored as they are: compressing them takes longer than
-/// writing them. A collection that moves them makes up for it.
-const INTERACTIVE_PLAIN: usize = 16 << 10;
-/// About what a step of a search writes.
-const STEP_USUAL: usize = 32 << 10;
-/// This many objects of a step are looked up together.
+/// Buffer size in bytes above which a batch spills into a bulk pack.
+const SPILL_AT: usize = 4 << 20;
+/// Largest chunk, in bytes, that a search step stores uncompressed: compressing it takes longer than writing
+/// it. Garbage collection compresses chunks when it moves them.
+const UNCOMPRESSED_MAX: usize = 16 << 10;
+/// Initial capacity of the buffer in bytes, about the size of a typical search step.
+const STEP_CAPACITY: usize = 32 << 10;
+/// Most objects of a search step that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
-/// A bulk pack is closed when it is larger than this.
+/// Size in bytes above which a bulk pack is closed.
 const BULK_MAX: u64 = 128 << 20;
 
 pub(crate) struct Batch {
     store: Store,
-    /// Keeps what the batch found in the store from being collected before it commits.
+    /// Protects stored objects that the batch relies on from garbage collection until it commits.
     _guard: Arc<Guard>,
-    /// Whether the committer waits for every microsecond, and the next step will read what this one wrote.
+    /// Optimise for latency: skip expensive compression and cache the written pages for the next step.
     interactive: bool,
-    /// Whether only the names of objects are wanted: nothing is looked up or collected.
-    names_only: bool,
+    /// Only compute ids: nothing is looked up or collected.
+    ids_only: bool,
     state: Mutex<State>,
     spilled: Condvar,
 }
@@ -49,16 +49,16 @@ struct State {
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<Placed>,
-    /// How many of the first of them may be in the store already.
+    /// Number of leading entries of `objects` that may already be in the store.
     unchecked: usize,
     bulk: Vec<BulkPack>,
-    /// Writes into bulk packs that are under way.
+    /// Number of writes into bulk packs that are in progress.
     spilling: usize,
-    /// What a commit has on its way, see [`Batch::lend`].
-    lent: Option<Contents>,
+    /// Contents of a commit that is in progress, see [`Batch::start_commit`].
+    in_flight: Option<Contents>,
 }
 
-/// An object and where it was put.
+/// An object and its position in the buffer or pack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) kind: Kind,
@@ -67,8 +67,8 @@ pub(crate) struct Placed {
     pub(crate) len: u32,
 }
 
-/// A pack that belongs to this batch until it commits. The open file is locked: a collection leaves
-/// packs alone that someone is writing.
+/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
+/// packs that are being written.
 #[derive(Clone)]
 pub(crate) struct BulkPack {
     pub(crate) number: u32,
@@ -77,7 +77,7 @@ pub(crate) struct BulkPack {
     pub(crate) objects: Vec<Placed>,
 }
 
-/// What a batch hands to its commit.
+/// Objects that a batch hands to its commit.
 #[derive(Default, Clone)]
 pub(crate) struct Contents {
     pub(crate) buffer: Vec<u8>,
@@ -86,7 +86,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// The bytes that these objects take on disk.
+    /// Returns the size of these objects on disk, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
     }
@@ -99,69 +99,70 @@ impl Batch {
             store,
             _guard: guard,
             interactive: false,
-            names_only: false,
+            ids_only: false,
             state: Mutex::default(),
             spilled: Condvar::new(),
         })
     }
 
-    /// A batch for a step of a search: quick to write, and its directories stay in memory. The guard was
-    /// taken before.
+    /// Creates a batch for a search step: quick to write, and its directories stay in the page cache. The
+    /// caller has taken the guard.
     pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
         Self {
             store,
             _guard: guard,
             interactive: true,
-            names_only: false,
+            ids_only: false,
             state: Mutex::default(),
             spilled: Condvar::new(),
         }
     }
 
-    /// A batch that tells what objects would be called, and keeps nothing.
-    pub(crate) fn of_names(store: Store, guard: Arc<Guard>) -> Self {
+    /// Creates a batch that only computes the ids that objects would have.
+    pub(crate) fn computing_ids(store: Store, guard: Arc<Guard>) -> Self {
         let mut batch = Self::interactive(store, guard);
-        batch.names_only = true;
+        batch.ids_only = true;
         batch
     }
 
-    fn effort(&self, kind: Kind, len: usize) -> Effort {
+    fn compression(&self, kind: Kind, len: usize) -> Compression {
         match (self.interactive, kind) {
-            (false, _) => Effort::Thorough,
-            (true, Kind::Chunk) if len > INTERACTIVE_PLAIN => Effort::Fast,
-            (true, _) => Effort::None,
+            (false, _) => Compression::Thorough,
+            (true, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
+            (true, _) => Compression::None,
         }
     }
 
-    /// Puts a chunk.
+    /// Adds a chunk and returns its id.
     pub(crate) fn put_chunk(&self, content: &[u8]) -> Result<ChunkId> {
         let id = ChunkId::of(content);
         self.put(Kind::Chunk, id.as_bytes(), content)?;
         Ok(id)
     }
 
-    /// What is known is in the batch for certain: whoever is told so may commit what refers to it.
+    /// Adds an object. An object in `known` is certainly in the batch, so the caller may commit a reference
+    /// to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
-        if self.names_only || self.lock().known.contains(&(kind, *id)) {
+        if self.ids_only || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
         self.put_unknown(kind, id, content)
     }
 
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
-        let effort = self.effort(kind, content.len());
-        if effort == Effort::None && content.len() <= INTERACTIVE_PLAIN {
+        let compression = self.compression(kind, content.len());
+        if compression == Compression::None && content.len() <= UNCOMPRESSED_MAX {
             let mut state = self.lock();
             if state.objects.len() < UNCHECKED_MAX && state.unchecked == state.objects.len() {
                 if !state.known.insert((kind, *id)) {
                     return Ok(());
                 }
                 if state.buffer.is_empty() {
-                    state.buffer.reserve(STEP_USUAL);
+                    state.buffer.reserve(STEP_CAPACITY);
                 }
                 let offset = state.buffer.len() as u32;
-                let len = record::append(&mut state.buffer, kind, id, content, effort)?;
+                let len = record::append(&mut state.buffer, kind, id, content, compression)?;
                 state.objects.push(Placed { kind, id: *id, offset, len });
                 state.unchecked += 1;
                 return Ok(());
@@ -171,9 +172,9 @@ impl Batch {
             return Ok(());
         }
         let mut encoded = Vec::new();
-        let len = record::append(&mut encoded, kind, id, content, effort)?;
+        let len = record::append(&mut encoded, kind, id, content, compression)?;
         let mut state = self.lock();
-        if state.buffer.len() + encoded.len() > SPILL && !state.buffer.is_empty() {
+        if state.buffer.len() + encoded.len() > SPILL_AT && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
         if !state.known.insert((kind, *id)) {
@@ -191,8 +192,8 @@ impl Batch {
         Ok(index.live(&txn, kind, id)?.is_some())
     }
 
-    /// Takes out chunks that are in the store already. Nodes are not looked up: a step that leads to a state
-    /// that was there before is rare, and writes its directories a second time.
+    /// Removes chunks that are already in the store. Nodes are not looked up: a step rarely reproduces an
+    /// earlier state, and then writes its directories a second time.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -216,7 +217,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves the buffer into a bulk pack. The write happens outside the lock: others go on collecting.
+    /// Moves the buffer into a bulk pack. The write happens outside the lock, so other threads can add
+    /// objects meanwhile.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
@@ -239,38 +241,39 @@ impl Batch {
         state.spilling -= 1;
         self.spilled.notify_all();
         if let Err(error) = written {
-            state.take_back(number, start, &buffer, &objects);
-            return Err(error).at("write", &self.store.inner.packs.path(number));
+            state.undo_spill(number, start, &buffer, &objects);
+            return Err(error).context("write", &self.store.inner.packs.path(number));
         }
         Ok(state)
     }
 
-    /// Ends collecting. A batch that has spilled puts its last part into its pack as well.
+    /// Ends collecting and takes the contents. A batch that has spilled writes its last part into its pack as
+    /// well.
     pub(crate) fn finish(&self) -> Result<Contents> {
         Ok(self.end_collecting()?.take_contents())
     }
 
-    /// Ends collecting as [`Batch::finish`] does. Others go on reading what is handed out, and collecting,
-    /// until [`Batch::take_back`] or [`Batch::forget`] says how its commit ended.
-    pub(crate) fn lend(&self) -> Result<Contents> {
+    /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
+    /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
+    pub(crate) fn start_commit(&self) -> Result<Contents> {
         let mut state = self.end_collecting()?;
         let contents = state.take_contents();
-        state.lent = Some(contents.clone());
+        state.in_flight = Some(contents.clone());
         Ok(contents)
     }
 
-    /// The commit failed: the next one needs what was lent.
-    pub(crate) fn take_back(&self) {
+    /// Puts the contents of the failed commit back, for the next one.
+    pub(crate) fn commit_failed(&self) {
         let mut state = self.lock();
-        if let Some(contents) = state.lent.take() {
+        if let Some(contents) = state.in_flight.take() {
             state.append(&contents.buffer, &contents.objects);
             state.bulk.splice(0..0, contents.bulk);
         }
     }
 
-    /// What was lent is part of the store.
-    pub(crate) fn forget(&self) {
-        self.lock().lent = None;
+    /// Drops the contents of the finished commit: they are in the store now.
+    pub(crate) fn commit_done(&self) {
+        self.lock().in_flight = None;
     }
 
     fn end_collecting(&self) -> Result<MutexGuard<'_, State>> {
@@ -285,7 +288,7 @@ impl Batch {
         Ok(state)
     }
 
-    /// Content whose chunks may be in the store or still in this batch.
+    /// Reads content whose chunks may be in the store or still in this batch.
     pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         crate::tree::read_extents(extents, offset, len, |chunk| {
             match self.read_own(Kind::Chunk, chunk.as_bytes())? {
@@ -297,8 +300,12 @@ impl Batch {
 
     pub(crate) fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
-        let lent = state.lent.as_ref().map(|lent| (&lent.buffer, &lent.objects, &lent.bulk));
-        for (buffer, objects, bulk) in lent.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
+        let in_flight = state
+            .in_flight
+            .as_ref()
+            .map(|in_flight| (&in_flight.buffer, &in_flight.objects, &in_flight.bulk));
+        for (buffer, objects, bulk) in
+            in_flight.into_iter().chain([(&state.buffer, &state.objects, &state.bulk)])
         {
             if let Some(object) = find(objects, kind, id) {
                 let at = object.offset as usize;
@@ -327,7 +334,7 @@ fn find<'a>(objects: &'a [Placed], kind: Kind, id: &[u8; 32]) -> Option<&'a Plac
 }
 
 impl State {
-    /// Everything collected; nothing is known any more.
+    /// Takes everything collected and clears `known`.
     fn take_contents(&mut self) -> Contents {
         self.known.clear();
         Contents {
@@ -337,15 +344,15 @@ impl State {
         }
     }
 
-    /// Puts encoded records behind those in the buffer.
+    /// Appends encoded records to the buffer.
     fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
         let base = self.buffer.len() as u32;
         self.buffer.extend_from_slice(buffer);
         self.objects.extend(objects.iter().map(|object| Placed { offset: object.offset + base, ..*object }));
     }
 
-    /// Undoes a write into a bulk pack that failed: its records are in memory again.
-    fn take_back(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
+    /// Undoes a failed write into a bulk pack: its records are back in the buffer.
+    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
         let end = start + buffer.len() as u64;
         if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
             pack.objects.retain(|object| !(start..end).contains(&u64::from(object.offset)));
@@ -358,11 +365,11 @@ impl State {
 }
 
 impl Drop for Batch {
-    /// Packs of what was never handed to a commit are nobody's.
+    /// Deletes packs that were never handed to a commit.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for pack in &state.bulk {
-            // One that stays goes with the next collection.
+            // Garbage collection removes a pack that could not be deleted here.
             drop(std::fs::remove_file(self.store.inner.packs.path(pack.number)));
         }
     }
@@ -377,15 +384,15 @@ impl NodeSink for Batch {
 
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
-        if self.interactive && !self.names_only {
+        if self.interactive && !self.ids_only {
             self.store.remember_page(id, page);
         }
         Ok(id)
     }
 
     fn put_times(&self, times: Page) -> Result<NodeId> {
-        // Only trees are asked for their names.
-        if self.names_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
+        // The tree id does not depend on times.
+        if self.ids_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
     }
 }
 
@@ -394,10 +401,10 @@ impl BulkPack {
         Location { pack: self.number, offset: object.offset, len: object.len }
     }
 
-    /// Appends an encoded record; used by a single writer.
+    /// Appends an encoded record and returns its offset. For a single writer.
     pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
         let offset = self.end as u32;
-        self.file.write_all_at(encoded, self.end).at("write", path)?;
+        self.file.write_all_at(encoded, self.end).context("write", path)?;
         self.end += encoded.len() as u64;
         Ok(offset)
     }
@@ -408,7 +415,7 @@ impl BulkPack {
 }
 
 impl crate::store::Inner {
-    /// Makes a bulk pack with a number of its own, locked by this process.
+    /// Creates a bulk pack with a new number, locked by this process.
     pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
         let number = self.allocate_pack()?;
         let file = self.packs.create(number, Role::Bulk)?;

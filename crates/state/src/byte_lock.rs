@@ -1,8 +1,8 @@
-//! Locks on single bytes of a file, by number.
+//! Advisory locks on single bytes of a file (open file description locks).
 //!
-//! A lock is state of the kernel alone: it takes no room on the disk, works on a file system that is mounted read-only,
-//! reaches behind the end of the file, and ends with the process. It belongs to the open file, as with `flock`, and
-//! not to the process, so that closing another descriptor of the same file does not end it.
+//! The kernel alone keeps the lock: it takes no disk space, works on a read-only file system and past the end
+//! of the file, and ends with the process. It belongs to the open file description, as with `flock`, and not
+//! to the process, so that closing another descriptor of the same file does not release it.
 
 use std::fs::File;
 use std::io;
@@ -10,26 +10,26 @@ use std::os::fd::AsRawFd;
 
 use libc::{F_OFD_GETLK, F_OFD_SETLK, c_short};
 
-// Systems differ in the types of the constants, and not in that of the field.
+// The constants have different types on different systems; the field does not.
 const SHARED: c_short = libc::F_RDLCK as c_short;
 const EXCLUSIVE: c_short = libc::F_WRLCK as c_short;
 const UNLOCKED: c_short = libc::F_UNLCK as c_short;
 
-/// Locks a byte, together with everyone else who does. Never waits.
+/// Takes a shared lock on a byte. Never waits.
 pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
     call(file, F_OFD_SETLK, SHARED, byte, 1).map(drop)
 }
 
-/// Ends a lock of [`share`].
+/// Releases a lock taken by [`share`].
 pub(crate) fn release(file: &File, byte: u64) -> io::Result<()> {
     call(file, F_OFD_SETLK, UNLOCKED, byte, 1).map(drop)
 }
 
-/// The lowest byte in `from..to` that is locked through another open file than this one.
+/// Returns the lowest byte in `from..to` that is locked through another open file description.
 pub(crate) fn lowest(file: &File, from: u64, to: u64) -> io::Result<Option<u64>> {
     let (mut lowest, mut end) = (None, to);
     while from < end {
-        // The kernel names any of the locks in a range: look below it until there is none.
+        // The kernel reports any of the locks in a range: search below it until none is left.
         let Some(found) = call(file, F_OFD_GETLK, EXCLUSIVE, from, end - from)? else { break };
         lowest = Some(found.max(from));
         end = found;
@@ -37,7 +37,7 @@ pub(crate) fn lowest(file: &File, from: u64, to: u64) -> io::Result<Option<u64>>
     Ok(lowest)
 }
 
-/// Where the lock begins that the kernel answers with, if it does.
+/// Calls `fcntl`. Returns the start of the conflicting lock if `F_OFD_GETLK` found one.
 fn call(file: &File, command: i32, kind: c_short, start: u64, len: u64) -> io::Result<Option<u64>> {
     let offset = |number: u64| i64::try_from(number).map_err(io::Error::other);
     // SAFETY: a structure of numbers, for which zeros are a value.
@@ -45,7 +45,7 @@ fn call(file: &File, command: i32, kind: c_short, start: u64, len: u64) -> io::R
     lock.l_type = kind;
     lock.l_whence = libc::SEEK_SET as c_short;
     (lock.l_start, lock.l_len) = (offset(start)?, offset(len)?);
-    // SAFETY: the call takes an open file and writes to nothing but the structure, which outlives it.
+    // SAFETY: the call takes an open file and writes only to the structure, which outlives it.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if done == -1 {
         return Err(io::Error::last_os_error());

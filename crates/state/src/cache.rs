@@ -1,4 +1,4 @@
-//! A bounded cache in two generations: cheap to hit, and what is used survives.
+//! Bounded cache with two generations: hits are cheap, and entries in use survive.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -16,7 +16,7 @@ struct Generations<K, V, H> {
 }
 
 impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
-    /// Holds between `budget` and twice that, in the unit of `weight`.
+    /// Creates a cache that holds between `budget` and twice that, in the unit of `weight`.
     pub(crate) fn new(budget: usize) -> Self {
         let generations = Generations { young: HashMap::default(), old: HashMap::default(), weight: 0 };
         Self { budget, generations: Mutex::new(generations) }
@@ -37,7 +37,7 @@ impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
         generations.insert(key, value, weight, self.budget);
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_goes() {
+    fn entries_in_use_survive_eviction() {
         let cache: Cache<_, _, std::hash::RandomState> = Cache::new(10);
         for key in 0..100 {
             cache.insert(key, key, 1);

@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks long work to stop. Clones share one flag; the work checks it between its steps and fails with [`Cancelled`].
+/// Cancellation flag. Clones share it; long operations check it between their steps and fail with
+/// [`Cancelled`].
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<Flag>);
 
@@ -15,44 +16,44 @@ struct Flag {
     parent: Option<Cancel>,
 }
 
-/// The error of work that was asked to stop.
+/// Error of a cancelled operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the work was cancelled")]
 pub struct Cancelled;
 
 impl Cancel {
-    /// A flag that nothing has set.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A flag of its own that is also set when `self` is.
+    /// Creates a separate flag that is also set when `self` is.
     pub fn child(&self) -> Self {
         Self(Arc::new(Flag { set: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
 
-    /// Sets the flag, for good.
+    /// Sets the flag permanently.
     pub fn cancel(&self) {
         self.0.set.store(true, Ordering::Release);
     }
 
-    /// Returns whether the flag, or one that it is a child of, is set.
+    /// Returns true if the flag, or one of its ancestors, is set.
     pub fn is_cancelled(&self) -> bool {
         self.0.set.load(Ordering::Acquire) || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// Fails once the flag is set.
+    /// Fails if the flag is set.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }
 
-    /// Sets the flag when the guard is dropped before [`CancelOnDrop::disarm`]. A future that holds the guard stops its
-    /// work when nobody polls it any more.
+    /// Returns a guard that sets the flag when it is dropped before [`CancelOnDrop::disarm`]. A future that
+    /// holds the guard cancels its work when it is dropped.
     pub fn on_drop(&self) -> CancelOnDrop {
         CancelOnDrop(Some(self.clone()))
     }
 
-    /// Wraps a reader: it fails once the flag is set.
+    /// Wraps a reader; it fails once the flag is set.
     pub fn reader<R: Read>(&self, input: R) -> CancelReader<R> {
         CancelReader { input, cancel: self.clone() }
     }
@@ -65,7 +66,7 @@ impl From<Cancelled> for io::Error {
 }
 
 impl Cancelled {
-    /// Returns whether an I/O error is a cancellation.
+    /// Returns true if an I/O error is a cancellation.
     pub fn is_cause_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<Self>)
     }
@@ -77,7 +78,7 @@ impl Cancelled {
 pub struct CancelOnDrop(Option<Cancel>);
 
 impl CancelOnDrop {
-    /// Lets the guard go without setting the flag.
+    /// Drops the guard without setting the flag.
     pub fn disarm(mut self) {
         self.0 = None;
     }

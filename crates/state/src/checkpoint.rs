@@ -1,37 +1,37 @@
 //! Checkpoints: the whole state of the records, at the start of a new log.
 //!
-//! After a checkpoint, the commit records of older logs say nothing any more: a rebuild of the index begins
-//! at the last complete one, and a collection can give up the packs behind it.
+//! Commit records before a checkpoint are not needed any more: a rebuild of the index starts at the last
+//! complete checkpoint, and garbage collection can delete older packs.
 
 use std::os::unix::fs::FileExt;
 
 use heed::RwTxn;
 
-use crate::change::{Change, CheckpointRecord, Expect};
 use crate::codec::DecodeError;
 use crate::episode;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
 use crate::index::{Index, LogState};
-use crate::log::{Writing, create_log};
+use crate::log::{LogAppend, create_log};
+use crate::log_record::{Change, CheckpointRecord, Expect};
 use crate::pack::Packs;
 use crate::record::Kind;
 
-/// A checkpoint may be as large as all records of the store together: it is written in parts, so that neither a record nor a
-/// pack outgrows what 32 bits address, and no more than one part is in memory.
+/// Sizes at which a checkpoint is split. It may be as large as all records of the store together, so it is
+/// written in parts: records and packs stay addressable by 32 bits, and only one part is in memory.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// A record ends with the change that gives it so many bytes.
+    /// Size in bytes from which on a record is ended.
     record: usize,
-    /// A log ends with the record that gives it so many bytes.
+    /// Size in bytes from which on a log is ended.
     log: u64,
 }
 
 const LIMITS: Limits = Limits { record: 16 << 20, log: 1 << 30 };
 
-/// Begins a new log with a checkpoint of what `txn` sees, on disk when this returns. The old one was closed. A
-/// `cut` says that the state was rebuilt, and commits that are not part of it never will be.
+/// Starts a new log with a checkpoint of the state in `txn`. It is on disk when this returns. The old log
+/// must be closed. `cut` marks a rebuilt state: commits that it does not include are dropped for good.
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
@@ -51,7 +51,7 @@ fn write_within(
     cut: bool,
 ) -> Result<LogState> {
     let unused = state.next_pack;
-    // Parts that a killed process left must not follow those of this checkpoint.
+    // Parts left by a killed process must not follow those of this checkpoint.
     remove_from(packs, unused)?;
     let written = write_parts(limits, packs, index, txn, state, cut);
     if written.is_err() {
@@ -66,7 +66,7 @@ fn write_within(
     Ok(state)
 }
 
-/// Removes packs from this number on. Under the write lock, nobody uses the numbers that are not given away yet.
+/// Removes packs from this number on. Under the write lock, unallocated numbers are not in use.
 fn remove_from(packs: &Packs, first: u32) -> Result<()> {
     for pack in packs.list()?.into_iter().filter(|pack| *pack >= first) {
         packs.remove(pack)?;
@@ -74,7 +74,7 @@ fn remove_from(packs: &Packs, first: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the checkpoint; returns where the log stands then, and the packs that were made.
+/// Writes the checkpoint. Returns the new state of the log and the created packs.
 fn write_parts(
     limits: Limits,
     packs: &Packs,
@@ -85,7 +85,8 @@ fn write_parts(
 ) -> Result<(LogState, Vec<u32>)> {
     create_log(packs, &mut state)?;
     let logs = vec![state.pack];
-    let mut parts = Parts { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
+    let mut parts =
+        CheckpointWriter { limits, packs, state, logs, cut, number: 0, changes: Vec::new(), bytes: 0 };
     add_state(index, txn, &mut parts)?;
     parts.write(true)?;
     parts.sync()?;
@@ -93,7 +94,7 @@ fn write_parts(
 }
 
 /// A checkpoint that is being written.
-struct Parts<'a> {
+struct CheckpointWriter<'a> {
     limits: Limits,
     packs: &'a Packs,
     state: LogState,
@@ -101,15 +102,15 @@ struct Parts<'a> {
     cut: bool,
     /// Number of the next part.
     number: u64,
-    /// The part that is not written yet, and about how many bytes it has.
+    /// Changes of the part that is not written yet, and its approximate size in bytes.
     changes: Vec<Change>,
     bytes: usize,
 }
 
-impl Parts<'_> {
+impl CheckpointWriter<'_> {
     fn add(&mut self, change: Change) -> Result<()> {
         let len = change.encoded_len();
-        // A large one may fill a record alone.
+        // A large change may fill a record alone.
         if !self.changes.is_empty() && self.bytes + len > self.limits.record {
             self.write(false)?;
         }
@@ -131,29 +132,29 @@ impl Parts<'_> {
             first,
             last,
             cut: self.cut,
-            // Earlier versions read a checkpoint of one part.
+            // Earlier versions can read a checkpoint of one part.
             number: (!first || !last).then_some(self.number),
             changes: std::mem::take(&mut self.changes),
         };
         self.number += 1;
         self.bytes = 0;
-        let mut writing = Writing { start: self.state.end, bytes: Vec::new() };
-        writing.append_record(Kind::Checkpoint, &record.encode())?;
+        let mut append = LogAppend { start: self.state.end, bytes: Vec::new() };
+        append.append_record(Kind::Checkpoint, &record.encode())?;
         let file = self.packs.open_for_writing(self.state.pack)?;
         failpoint::hit("checkpoint-write")
-            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
-            .at("write", &self.packs.path(self.state.pack))?;
-        self.state.end = writing.end();
+            .and_then(|()| file.write_all_at(&append.bytes, append.start))
+            .context("write", &self.packs.path(self.state.pack))?;
+        self.state.end = append.end();
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
         let file = self.packs.open_for_writing(self.state.pack)?;
-        file.sync_all().at("sync", &self.packs.path(self.state.pack))
+        file.sync_all().context("sync", &self.packs.path(self.state.pack))
     }
 }
 
-fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut Parts<'_>) -> Result<()> {
+fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut CheckpointWriter<'_>) -> Result<()> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
     let id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
     let mut added = Ok(());
@@ -188,9 +189,9 @@ fn add_state(index: &Index, txn: &RwTxn<'_>, parts: &mut Parts<'_>) -> Result<()
 mod tests {
     use super::*;
     use crate::Episode;
-    use crate::change::LogEnd;
     use crate::id::EpisodeId;
-    use crate::log_records::LogRecords;
+    use crate::log_record::LogEnd;
+    use crate::log_scan::LogRecords;
 
     struct Fixture {
         _home: tempfile::TempDir,
@@ -208,7 +209,8 @@ mod tests {
             Self { packs: Packs::new(home.path().join("packs")), index, _home: home }
         }
 
-        /// Puts episodes with actions of so many bytes, and returns the changes in the order of a checkpoint.
+        /// Stores episodes with actions of `bytes` bytes, and returns the changes in the order of a
+        /// checkpoint.
         fn put_episodes(&self, count: usize, bytes: usize) -> Vec<Change> {
             let mut txn = self.index.write().unwrap();
             let mut changes: Vec<Change> = (0..count)
@@ -239,7 +241,7 @@ mod tests {
         }
     }
 
-    /// The changes of each part of the last checkpoint.
+    /// Returns the changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
         let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
         log.tail().checkpoint.into_iter().map(|part| part.changes(packs).unwrap()).collect()
@@ -270,7 +272,7 @@ mod tests {
     fn parts_of_an_unfinished_checkpoint_never_complete_another() {
         let fixture = Fixture::new();
         fixture.put_episodes(20, 10_000);
-        // Nobody came to know of the first one.
+        // The index does not know of the first one.
         let limits = Limits { record: 16 << 10, log: 32 << 10 };
         fixture.write(limits, 7);
         let before = fixture.packs.list().unwrap().len();
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(fixture.packs.list().unwrap(), [state.pack]);
     }
 
-    /// All records, each with its pack.
+    /// Returns all records, each with its pack.
     fn records(packs: &Packs) -> Vec<(u32, CheckpointRecord)> {
         let mut records = Vec::new();
         for pack in packs.list().unwrap() {
@@ -297,14 +299,14 @@ mod tests {
     /// Replaces the records of a pack.
     fn rewrite(packs: &Packs, pack: u32, records: &[CheckpointRecord]) {
         let file = packs.create(pack, crate::pack::Role::Log).unwrap();
-        let mut writing = Writing { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
+        let mut append = LogAppend { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
         for record in records {
-            writing.append_record(Kind::Checkpoint, &record.encode()).unwrap();
+            append.append_record(Kind::Checkpoint, &record.encode()).unwrap();
         }
-        file.write_all_at(&writing.bytes, writing.start).unwrap();
+        file.write_all_at(&append.bytes, append.start).unwrap();
     }
 
-    /// Changes the record of the log that has this number.
+    /// Damages the record with this number in the log.
     fn flip(packs: &Packs, number: usize) {
         let mut at = Vec::new();
         for pack in packs.list().unwrap() {
@@ -319,9 +321,9 @@ mod tests {
         file.write_all_at(&[0xff; 8], at[number].end() - 8).unwrap();
     }
 
-    /// Parts as earlier versions wrote them, in one log and in one log each.
+    /// Reads parts as earlier versions wrote them, all in one log or each in its own log.
     #[test]
-    fn parts_without_numbers_are_read_and_a_damaged_one_is_missed() {
+    fn unnumbered_parts_are_read_and_a_missing_one_is_detected() {
         for (limits, in_one_log) in
             [(Limits { record: 16 << 10, log: 1 << 20 }, true), (Limits { record: 16 << 10, log: 17 }, false)]
         {
@@ -370,10 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_log_is_missed() {
+    fn a_damaged_last_part_of_a_log_is_detected() {
         let fixture = Fixture::new();
         fixture.put_episodes(20, 10_000);
-        // Two parts in each log: behind a damaged one the next log begins.
+        // Two parts in each log: after a damaged one the next log begins.
         let state = fixture.write(Limits { record: 16 << 10, log: 15 << 10 }, 7);
         assert!(!is_incomplete(&fixture.packs, &state));
         flip(&fixture.packs, 1);
@@ -381,10 +383,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_left_of_another_checkpoint_complete_none() {
+    fn leftover_parts_never_complete_another_checkpoint() {
         let fixture = Fixture::new();
         fixture.put_episodes(10, 10_000);
-        // A log for each part, so that the first part of one checkpoint can take the place of another's.
+        // One log per part, so that the first part of one checkpoint can replace another's.
         let limits = Limits { record: 16 << 10, log: 17 };
         fixture.write(limits, 7);
         let first = std::fs::read(fixture.packs.path(1)).unwrap();

@@ -9,15 +9,15 @@
 
 use fastcdc::v2020::{FastCDC, Normalization};
 
-/// Content up to this size is one chunk.
+/// Content size in bytes up to which it is one chunk.
 pub(crate) const WHOLE_MAX: usize = 64 * 1024;
-/// No chunk but a segment's last is smaller.
+/// Smallest chunk in bytes, except for the last one of a segment.
 pub(crate) const CHUNK_MIN: usize = 16 * 1024;
-/// What chunks of random data measure on average.
+/// Average size in bytes of chunks of random data.
 pub(crate) const CHUNK_AVERAGE: usize = 64 * 1024;
-/// No chunk is larger.
+/// Largest chunk in bytes.
 pub(crate) const CHUNK_MAX: usize = 256 * 1024;
-/// Unit in which holes are recognised.
+/// Unit in bytes in which holes are detected.
 pub(crate) const BLOCK: usize = 4096;
 
 /// One piece of a file.
@@ -27,20 +27,20 @@ pub(crate) enum Piece {
     Hole(u64),
 }
 
-/// Cuts content that arrives in parts of any size. Finished pieces collect in `pieces`.
+/// Cuts content that arrives in parts of any size. Finished pieces are collected in `pieces`.
 #[derive(Default)]
 pub(crate) struct Chunker {
-    /// Content that may yet turn out to be one whole chunk.
+    /// Content that may still fit in one chunk.
     start: Option<Vec<u8>>,
     started: bool,
     /// Bytes of an incomplete block.
     block: Vec<u8>,
-    /// Bytes left of a block known to hold data.
+    /// Remaining bytes of a block known to hold data.
     rest_of_block: usize,
     /// Data since the last cut.
     segment: Vec<u8>,
     hole: u64,
-    /// What can be taken; at most a few chunks more than one push brought.
+    /// Finished pieces; at most a few chunks more than one push brought.
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -49,15 +49,15 @@ impl Chunker {
         Self { start: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Goes on at `offset` of content whose chunks before it stay. The block around an offset inside a
-    /// block holds data, or no chunk could end in it.
+    /// Resumes at `offset` of content whose earlier chunks are kept. If the offset is inside a block, that
+    /// block holds data: otherwise no chunk could end in it.
     pub(crate) fn resume(offset: u64) -> Self {
         let into_block = (offset % BLOCK as u64) as usize;
         let rest_of_block = if into_block == 0 { 0 } else { BLOCK - into_block };
         Self { started: true, rest_of_block, ..Self::default() }
     }
 
-    /// Takes the next part of the content.
+    /// Adds the next part of the content.
     pub(crate) fn push(&mut self, data: &[u8]) {
         if let Some(start) = &mut self.start {
             if start.len() + data.len() <= WHOLE_MAX {
@@ -71,7 +71,7 @@ impl Chunker {
         self.push_blocks(data);
     }
 
-    /// Says that `len` zero bytes come next, without anyone having to hold them.
+    /// Adds `len` zero bytes without allocating them.
     pub(crate) fn push_zeros(&mut self, mut len: u64) {
         const ZEROS: [u8; BLOCK] = [0; BLOCK];
         while len > 0 {
@@ -89,7 +89,7 @@ impl Chunker {
         }
     }
 
-    /// Says that the content is complete.
+    /// Marks the content as complete.
     pub(crate) fn finish(&mut self) {
         if let Some(start) = self.start.take() {
             if !start.is_empty() {
@@ -137,7 +137,7 @@ impl Chunker {
         }
         self.end_hole();
         self.segment.extend_from_slice(block);
-        // Cutting several chunks at a time keeps the cost of moving the rest small.
+        // Cutting several chunks at once keeps the cost of moving the rest small.
         if self.segment.len() >= 4 * CHUNK_MAX {
             self.cut(false);
         }
@@ -155,7 +155,7 @@ impl Chunker {
         }
     }
 
-    /// A cut is certain once a whole maximal chunk is in sight, or the segment has ended.
+    /// Cuts the segment. A cut is final once a maximal chunk is available, or the segment has ended.
     fn cut(&mut self, ended: bool) {
         let segment = std::mem::take(&mut self.segment);
         let cdc = FastCDC::with_level(&segment, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX, Normalization::Level1);
@@ -169,10 +169,10 @@ impl Chunker {
     }
 }
 
-/// Whether all bytes are zero.
+/// Returns true if all bytes are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Nearly every data block differs in its first bytes; comparing a slice with itself shifted by one is
-    // the rest, done by the vectorised memcmp.
+    // Nearly every data block differs in its first bytes. For the rest, comparing the slice with itself
+    // shifted by one uses the vectorised memcmp.
     bytes.first().is_none_or(|first| *first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
 }
 
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::id::ChunkId;
 
-    /// A fixed stream of bytes (xorshift64*), the same on every machine and in every version.
+    /// Returns a fixed stream of bytes (xorshift64*), the same on every machine and in every version.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut bytes = Vec::with_capacity(len + 8);
@@ -231,7 +231,7 @@ mod tests {
     const FROZEN_FIRST: &str = "183e465bd999f2601f8c7317eeb6084b6aa95c57b7e0cef2bd23f482270c67e7";
 
     #[test]
-    fn how_content_arrives_does_not_matter() {
+    fn cut_points_do_not_depend_on_how_content_is_split() {
         let mut content = noise(700_000);
         content[200_000..330_000].fill(0);
         let whole = cut_in_parts(&content, content.len());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn told_zeros_equal_read_zeros() {
+    fn pushed_zeros_equal_zero_bytes() {
         for (before, zeros, after) in
             [(0, 1 << 20, 0), (100, 200_000, 5), (70_000, 4096 * 9, 70_000), (3, 70_000, 0), (65_536, 1, 0)]
         {

@@ -3,7 +3,7 @@
 //! Decoding is strict: a value has exactly one encoding, so two different byte strings never decode
 //! to the same object and a hash names one meaning.
 
-/// What is wrong with stored bytes. Always corruption or a foreign format, never a user's error.
+/// Reason why stored bytes do not decode. Always corruption or a foreign format, never a user's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed data: {0}")]
 pub struct DecodeError(pub &'static str);
@@ -85,8 +85,8 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A varint used as a length or count of things at least `unit` bytes long: bounded by what is
-    /// left, so that hostile counts cannot make anyone allocate.
+    /// Reads a varint used as a length or count of items of at least `unit` bytes. Bounded by the remaining
+    /// data, so that hostile counts cannot cause huge allocations.
     pub(crate) fn count(&mut self, unit: usize) -> Decoded<usize> {
         let count = self.varint()?;
         if count > (self.remaining() / unit.max(1)) as u64 {

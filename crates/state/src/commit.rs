@@ -1,17 +1,17 @@
-//! Commits: how batches and changes become part of the store, all or nothing.
+//! Commits: batches and changes become part of the store, all or nothing.
 //!
-//! One thread at a time leads: it takes everything that waits, takes the index's write lock (which also
-//! keeps other processes out), appends all of it to the log in one write and updates the index in one
-//! transaction. Whoever asked for a synced commit then waits until the log is synced that far; one
-//! `fdatasync` serves all who wait. The order is what makes it safe:
+//! One thread at a time leads: it takes all queued requests, takes the index's write lock (which also
+//! excludes other processes), appends everything to the log in one write and updates the index in one
+//! transaction. Requests for a synced commit then wait until the log is synced up to their end; one
+//! `fdatasync` serves all of them. The order makes it safe:
 //!
-//! 1. bulk packs are synced (if this or any earlier commit needs them and this one is to be synced);
-//! 2. objects and the commit record are written behind the end of the log that the index knows;
-//! 3. the index moves that end, and knows the objects, in one transaction;
+//! 1. bulk packs are synced (if this or an earlier commit needs them and this one is synced);
+//! 2. objects and the commit record are written after the end of the log that the index records;
+//! 3. the index moves that end and adds the objects, in one transaction;
 //! 4. the log is synced, and only then is the commit acknowledged.
 //!
-//! Killed before 3, what was written is overwritten by the next commit. A machine that crashes before 4
-//! may lose the commit, but finds either all of it in the log or none.
+//! If the process is killed before 3, the next commit overwrites the bytes. A machine crash before 4 may lose
+//! the commit, but the log then holds either all of it or nothing.
 
 mod alive;
 mod check;
@@ -23,16 +23,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use heed::RwTxn;
 
 use crate::batch::{Contents, Placed};
-use crate::change::{Change, CommitRecord, Durability, LogEnd};
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ChunkId, NodeId};
 use crate::index::LogState;
-use crate::log::Writing;
+use crate::log::LogAppend;
+use crate::log_record::{Change, CommitRecord, Durability, LogEnd};
 use crate::pack::Location;
-use crate::recent::Row;
 use crate::record::Kind;
 use crate::store::Inner;
+use crate::unsettled_rows::Row;
 
 #[derive(Default)]
 pub(crate) struct Committer {
@@ -42,58 +42,59 @@ pub(crate) struct Committer {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Request>,
-    leading: bool,
+    has_leader: bool,
 }
 
 pub(crate) struct Request {
     contents: Contents,
     changes: Vec<Change>,
     durability: Durability,
-    seat: Arc<Seat>,
+    waiter: Arc<CommitWaiter>,
 }
 
-/// Where a committer waits: for its result, or to be told to lead.
+/// Slot in which a committing thread waits for its result, or for its turn to lead.
 #[derive(Default)]
-struct Seat {
-    state: Mutex<SeatState>,
+struct CommitWaiter {
+    state: Mutex<WaiterState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct SeatState {
-    turn: Turn,
-    /// A wake-up takes a system call: only who sleeps is woken.
-    sleeps: bool,
+struct WaiterState {
+    status: WaiterStatus,
+    /// Set while the thread sleeps: notifying takes a system call, so threads that are awake are not
+    /// notified.
+    is_sleeping: bool,
 }
 
 #[derive(Default)]
-enum Turn {
+enum WaiterStatus {
     #[default]
     Waiting,
     Lead,
     Done(Result<()>),
 }
 
-impl Seat {
-    fn set(&self, turn: Turn) {
+impl CommitWaiter {
+    fn set(&self, status: WaiterStatus) {
         let mut state = lock(&self.state);
-        state.turn = turn;
-        if state.sleeps {
+        state.status = status;
+        if state.is_sleeping {
             self.changed.notify_one();
         }
     }
 
-    /// The result, or nothing when it is this one's turn to lead.
+    /// Returns the result, or `None` if this thread must lead.
     fn wait(&self) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {
-            match std::mem::take(&mut state.turn) {
-                Turn::Waiting => {
-                    state.sleeps = true;
+            match std::mem::take(&mut state.status) {
+                WaiterStatus::Waiting => {
+                    state.is_sleeping = true;
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                Turn::Lead => return None,
-                Turn::Done(result) => return Some(result),
+                WaiterStatus::Lead => return None,
+                WaiterStatus::Done(result) => return Some(result),
             }
         }
     }
@@ -104,7 +105,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    /// Makes a batch and changes part of the store. Acknowledged when this returns `Ok`.
+    /// Commits a batch and changes. They are acknowledged when this returns `Ok`.
     pub(crate) fn commit(
         &self,
         contents: Contents,
@@ -118,81 +119,81 @@ impl Inner {
         if durability == Durability::Synced {
             self.sync_bulk(&contents)?;
         }
-        failpoint::hit("before-commit").at("commit to", &self.path)?;
+        failpoint::hit("before-commit").context("commit to", &self.path)?;
         self.enqueue(contents, changes, durability)
     }
 
     fn sync_bulk(&self, contents: &Contents) -> Result<()> {
         for pack in &contents.bulk {
             let synced = failpoint::hit("bulk-sync").and_then(|()| pack.file.sync_data());
-            self.log.believe(synced).at("sync", &self.packs.path(pack.number))?;
+            self.log.poison_on_error(synced).context("sync", &self.packs.path(pack.number))?;
         }
         if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
-    /// Waits in the queue until someone has committed this, or leads.
+    /// Queues the request and waits until another thread has committed it, or leads.
     fn enqueue(&self, contents: Contents, changes: Vec<Change>, durability: Durability) -> Result<()> {
-        let seat = Arc::new(Seat::default());
-        let leads = {
+        let waiter = Arc::new(CommitWaiter::default());
+        let is_leader = {
             let mut queue = lock(&self.committer.queue);
-            queue.waiting.push(Request { contents, changes, durability, seat: Arc::clone(&seat) });
-            !std::mem::replace(&mut queue.leading, true)
+            queue.waiting.push(Request { contents, changes, durability, waiter: Arc::clone(&waiter) });
+            !std::mem::replace(&mut queue.has_leader, true)
         };
-        if !leads && let Some(result) = seat.wait() {
+        if !is_leader && let Some(result) = waiter.wait() {
             return result;
         }
         let group = std::mem::take(&mut lock(&self.committer.queue).waiting);
         self.lead(group);
-        // A leader's own request was in its group.
-        seat.wait().unwrap_or(Err(StoreError::Poisoned))
+        // The leader's own request is in its group.
+        waiter.wait().unwrap_or(Err(StoreError::Poisoned))
     }
 
-    /// Commits a group, lets the next begin, and syncs once for all who asked for it.
+    /// Commits a group, passes the lead on, and syncs once for all synced requests.
     fn lead(&self, mut group: Vec<Request>) {
         let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
             Err(panic) => {
-                self.refuse(group.iter().map(|request| &request.seat));
-                self.hand_over();
+                self.fail_all(group.iter().map(|request| &request.waiter));
+                self.pass_lead();
                 resume_unwind(panic);
             }
         };
-        self.hand_over();
+        self.pass_lead();
         let mut target = None;
         let mut waiting = Vec::new();
         for (request, result) in group.into_iter().zip(results) {
             match result {
                 Ok(end) if request.durability == Durability::Synced => {
                     target = target.max(Some(end));
-                    waiting.push(request.seat);
+                    waiting.push(request.waiter);
                 }
-                other => request.seat.set(Turn::Done(other.map(drop))),
+                other => request.waiter.set(WaiterStatus::Done(other.map(drop))),
             }
         }
         let Some(target) = target else { return };
         let mut synced = match catch_unwind(AssertUnwindSafe(|| self.sync_log(target))) {
             Ok(synced) => synced,
             Err(panic) => {
-                self.refuse(waiting.iter());
+                self.fail_all(waiting.iter());
                 resume_unwind(panic);
             }
         };
-        for seat in waiting {
-            // The first hears what happened, the others that it did.
+        for waiter in waiting {
+            // The first request gets the error itself, the others only that the store is poisoned.
             let result = std::mem::replace(&mut synced, Ok(()));
             if result.is_err() {
                 synced = Err(StoreError::Poisoned);
             }
-            seat.set(Turn::Done(result));
+            waiter.set(WaiterStatus::Done(result));
         }
     }
 
-    /// A panic must not leave others waiting. What it left undone nobody knows, so nothing is written by this
-    /// process any more.
-    fn refuse<'s>(&self, seats: impl Iterator<Item = &'s Arc<Seat>>) {
-        self.log.give_up();
-        for seat in seats {
-            seat.set(Turn::Done(Err(StoreError::Poisoned)));
+    /// Fails all waiting requests after a panic. Its effects are unknown, so this process does not write any
+    /// more.
+    fn fail_all<'s>(&self, waiters: impl Iterator<Item = &'s Arc<CommitWaiter>>) {
+        self.log.poison();
+        for waiter in waiters {
+            waiter.set(WaiterStatus::Done(Err(StoreError::Poisoned)));
         }
     }
 
@@ -203,7 +204,7 @@ impl Inner {
         match self.commit_group(group) {
             Ok(results) => results,
             Err(error) if group.len() == 1 => vec![Err(error)],
-            // Each alone, so that nobody fails for another.
+            // Retry each alone, so that one request does not fail another.
             Err(_) => group
                 .iter_mut()
                 .map(|request| {
@@ -214,12 +215,12 @@ impl Inner {
         }
     }
 
-    /// Lets the first in the queue lead, or leaves the lead to whoever comes.
-    fn hand_over(&self) {
+    /// Passes the lead to the first request in the queue, if there is one.
+    fn pass_lead(&self) {
         let mut queue = lock(&self.committer.queue);
         match queue.waiting.first() {
-            Some(next) => next.seat.set(Turn::Lead),
-            None => queue.leading = false,
+            Some(next) => next.waiter.set(WaiterStatus::Lead),
+            None => queue.has_leader = false,
         }
     }
 
@@ -229,10 +230,10 @@ impl Inner {
         let mut state = self.log_for_writing(&mut txn)?;
         let synced = group.iter().any(|request| request.durability == Durability::Synced);
         if synced {
-            self.settle_unsynced(&mut txn, group)?;
+            self.sync_unsynced_packs(&mut txn, group)?;
         }
         let (alone, pack) = (group.len() == 1, state.pack);
-        let mut writing = Writing { start: state.end, bytes: Vec::new() };
+        let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
         for request in &mut *group {
@@ -241,47 +242,48 @@ impl Inner {
                 bases.push(None);
                 continue;
             }
-            let base = writing.end();
-            writing.take(&mut request.contents.buffer, alone);
-            results.push(Ok(self.record(&mut txn, &mut state, &mut writing, request)?));
+            let base = append.end();
+            append.take(&mut request.contents.buffer, alone);
+            results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }
-        if !writing.bytes.is_empty() {
-            // The disk works on the log while the index is brought up to date.
+        if !append.bytes.is_empty() {
+            // The disk writes the log while the index is updated.
             let done = self
-                .write_log(&mut writing, &mut state, synced)
-                .and_then(|()| self.update_index(txn, state, &writing, group, &bases));
+                .write_log(&mut append, &mut state, synced)
+                .and_then(|()| self.update_index(txn, state, &append, group, &bases));
             if done.is_err() {
-                // The error on its way says more than that this one failed as well.
-                drop(self.void_log(pack, writing.start));
+                // The original error is more useful than a second one.
+                drop(self.discard_log_tail(pack, append.start));
             }
             done?;
-            failpoint::hit("after-index").at("commit to", &self.path)?;
+            failpoint::hit("after-index").context("commit to", &self.path)?;
         }
         Ok(results)
     }
 
-    /// Makes the index know what was written: all of the group, or nothing.
+    /// Adds the whole group to the index in one transaction.
     fn update_index(
         &self,
         mut txn: RwTxn<'_>,
         mut state: LogState,
-        writing: &Writing,
+        append: &LogAppend,
         group: &[Request],
         bases: &[Option<(u64, u64)>],
     ) -> Result<()> {
         for (request, base) in group.iter().zip(bases) {
             if let Some((base, sequence)) = *base {
-                state.waiting += self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
-                self.keep_alive(&mut txn, writing, base, request)?;
+                state.unsettled_count +=
+                    self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
+                self.keep_alive(&mut txn, append, base, request)?;
             }
         }
         self.index.put_log_state(&mut txn, &state)?;
-        failpoint::hit("before-index").at("commit to", &self.path)?;
+        failpoint::hit("before-index").context("commit to", &self.path)?;
         self.index.commit(txn)
     }
 
-    /// Settles what waits when there is much of it, or when something is to be taken out of the tables.
+    /// Settles unsettled rows if there are many, or if a snapshot is removed from the tables.
     fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
         if group.iter().any(|request| request.changes.iter().any(removes)) {
@@ -290,9 +292,9 @@ impl Inner {
         self.index.settle_if_many(txn)
     }
 
-    /// Packs of earlier buffered commits, and of those in the same group, reach the disk before a synced
-    /// commit is written.
-    pub(crate) fn settle_unsynced(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
+    /// Syncs the packs of earlier buffered commits, and of those in the same group, before a synced commit is
+    /// written.
+    pub(crate) fn sync_unsynced_packs(&self, txn: &mut RwTxn<'_>, group: &[Request]) -> Result<()> {
         let index = &self.index;
         for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
             self.sync_bulk(&request.contents)?;
@@ -310,18 +312,18 @@ impl Inner {
         for pack in packs.iter().filter(|pack| !own.contains(pack)) {
             let file = self.packs.open_for_writing(*pack)?;
             let synced = failpoint::hit("unsynced-sync").and_then(|()| file.sync_data());
-            self.log.believe(synced).at("sync", &self.packs.path(*pack))?;
+            self.log.poison_on_error(synced).context("sync", &self.packs.path(*pack))?;
         }
         self.packs.sync_directory()?;
         Ok(index.unsynced.clear(txn)?)
     }
 
-    /// Appends the commit record to the log's next bytes and makes its changes.
+    /// Appends the commit record to the pending log bytes and applies its changes.
     fn record(
         &self,
         txn: &mut RwTxn<'_>,
         state: &mut LogState,
-        writing: &mut Writing,
+        append: &mut LogAppend,
         request: &mut Request,
     ) -> Result<LogEnd> {
         state.sequence += 1;
@@ -333,18 +335,18 @@ impl Inner {
             packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
             changes: std::mem::take(&mut request.changes),
         };
-        let appended = writing.append_record(Kind::Commit, &record.encode());
+        let appended = append.append_record(Kind::Commit, &record.encode());
         request.changes = record.changes;
         state.previous = appended?;
-        // Snapshots follow with the objects.
+        // Snapshots are added together with the objects.
         for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;
         }
-        Ok(LogEnd { pack: state.pack, end: writing.end() })
+        Ok(LogEnd { pack: state.pack, end: append.end() })
     }
 
-    /// Tells the index of a request's snapshots, and where its objects are; those in the log begin at `base`.
-    /// Says how many of them wait to settle.
+    /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns how
+    /// many of them are in an unsettled row.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,
@@ -365,9 +367,9 @@ impl Inner {
         let row =
             Row { objects: contents.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
         if contents.bulk.is_empty()
-            && let Some(encoded) = row.encode_small()
+            && let Some(encoded) = row.encode_if_small()
         {
-            self.index.put_recent(txn, sequence, &encoded)?;
+            self.index.put_unsettled(txn, sequence, &encoded)?;
             return Ok(row.len() as u32);
         }
         let mut objects = row.objects;
@@ -375,7 +377,7 @@ impl Inner {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
-        // In key order LMDB fills its pages one after the other, to the brim.
+        // In key order LMDB fills its pages one after the other, completely.
         objects.sort_unstable_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.index.put_object(txn, &object, location)?;

@@ -1,4 +1,4 @@
-//! File content on its way into chunks.
+//! Chunking of file content.
 
 use rayon::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::chunker::{Chunker, Piece, WHOLE_MAX};
 use crate::error::Result;
 use crate::node::Extent;
 
-/// Pieces that are hashed and compressed together: enough for every core, little enough for memory.
-const TOGETHER: usize = 32;
+/// Number of pieces that are hashed and compressed in parallel: enough for every core, few enough for memory.
+const PARALLEL_PIECES: usize = 32;
 
 /// Streams content into a batch.
 pub(crate) struct ContentWriter<'b> {
@@ -22,7 +22,7 @@ impl<'b> ContentWriter<'b> {
         Self { batch, chunker: Chunker::new(), extents: Vec::new() }
     }
 
-    /// Goes on behind content that ends with `kept`, see [`stable_part`].
+    /// Continues after content that ends with `kept`, see [`stable_part`].
     fn resume(batch: &'b Batch, kept: &[Extent]) -> Self {
         let offset: u64 = kept.iter().map(Extent::len).sum();
         let chunker = if offset == 0 { Chunker::new() } else { Chunker::resume(offset) };
@@ -31,15 +31,15 @@ impl<'b> ContentWriter<'b> {
 
     pub(crate) fn push(&mut self, data: &[u8]) -> Result<()> {
         self.chunker.push(data);
-        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
     }
 
     pub(crate) fn push_zeros(&mut self, len: u64) -> Result<()> {
         self.chunker.push_zeros(len);
-        if self.chunker.pieces.len() >= TOGETHER { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
     }
 
-    /// Number of extents that are in memory, those of the last few pieces not counted.
+    /// Returns the number of extents in memory, without those of the last few pieces.
     pub(crate) fn extents(&self) -> usize {
         self.extents.len()
     }
@@ -72,7 +72,7 @@ impl<'b> ContentWriter<'b> {
     }
 }
 
-/// Holes that touch are one hole: an extent list has one form.
+/// Appends an extent. Adjacent holes are merged, because a list of extents has one canonical form.
 fn push_extent(extents: &mut Vec<Extent>, extent: Extent) {
     if let (Some(Extent::Hole { len }), Extent::Hole { len: more }) = (extents.last_mut(), extent) {
         *len += more;
@@ -81,9 +81,9 @@ fn push_extent(extents: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// The extents that stay as they are when content is added behind them, and where they end.
+/// Returns the extents that do not change when content is appended, and their total length in bytes.
 ///
-/// A cut made by the chunker depends on what is before it only. The last chunk was cut by the end of the
+/// A cut of the chunker depends only on the bytes before it. The last chunk was cut by the end of the
 /// content, and a hole at the end may have ended in the middle of a block: both are cut again.
 pub(crate) fn stable_part(extents: &[Extent]) -> (Vec<Extent>, u64) {
     let size: u64 = extents.iter().map(Extent::len).sum();
@@ -95,7 +95,7 @@ pub(crate) fn stable_part(extents: &[Extent]) -> (Vec<Extent>, u64) {
     (kept.to_vec(), kept.iter().map(Extent::len).sum())
 }
 
-/// The extents of content that is `kept` followed by `tail`.
+/// Writes content that is `kept` followed by `tail`, and returns its extents.
 pub(crate) fn write_tail(batch: &Batch, kept: &[Extent], tail: &[u8]) -> Result<Vec<Extent>> {
     if tail.is_empty() {
         return Ok(kept.to_vec());

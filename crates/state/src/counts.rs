@@ -1,4 +1,4 @@
-//! How much a store's index holds.
+//! Number of records in a store's index.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::index::Index;
 use crate::references_of::ObjectId;
 use crate::store::Store;
 
-/// What the index of a store holds.
+/// Number of records in the index of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IndexCounts {
     /// Chunks and nodes that commits may rely on.
@@ -24,7 +24,7 @@ pub struct IndexCounts {
 }
 
 impl Store {
-    /// Counts what the index holds, whether or not the packs still have it.
+    /// Counts the records in the index, whether or not the packs still have them.
     pub fn index_counts(&self) -> Result<IndexCounts> {
         let txn = self.inner.index.read()?;
         IndexCounts::of(&self.inner.index, &txn)
@@ -35,13 +35,13 @@ impl IndexCounts {
     pub(crate) fn of(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut snapshots = 0;
         index.for_each_snapshot(txn, |_| snapshots += 1)?;
-        let mut recent: HashSet<ObjectId> = HashSet::new();
-        index.for_each_recent(txn, |object, _| {
-            recent.insert(object);
+        let mut unsettled: HashSet<ObjectId> = HashSet::new();
+        index.for_each_unsettled(txn, |object, _| {
+            unsettled.insert(object);
         })?;
         let mut objects = index.chunks.len(txn)? + index.nodes.len(txn)?;
-        for (kind, id) in recent {
-            // A copy may have come before its first one settled.
+        for (kind, id) in unsettled {
+            // A second copy may have been written before the first one settled.
             objects += u64::from(index.objects(kind).get(txn, &id)?.is_none());
         }
         Ok(Self {
@@ -59,7 +59,7 @@ mod tests {
     use crate::snapshot::NewSnapshot;
 
     #[test]
-    fn what_has_not_settled_counts_once() {
+    fn unsettled_objects_are_counted_once() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         let store = Store::open_or_create(&path).unwrap();

@@ -1,14 +1,14 @@
-//! What differs between two trees.
+//! Differences between two trees.
 //!
-//! Nodes are named by their content, so two directories or pages with one id are equal and are never
-//! read. What is left is merged by name, comparing encoded references; only entries that differ are
-//! decoded. The cost is that of the directories on the paths to what changed.
+//! Nodes are named by their content, so two directories or pages with one id are equal and are never read.
+//! The rest is merged by name, comparing encoded references; only entries that differ are decoded. The cost
+//! is that of the directories on the paths to the changes.
 //!
 //! Times are not a difference: they are not part of a tree's identity.
 
-mod beside;
 mod cursor;
 mod renames;
+mod three_way;
 
 use crate::error::Result;
 use crate::id::NodeId;
@@ -18,49 +18,49 @@ use crate::tree::{Entry, Node, Tree, join};
 use crate::walk_limits::{WalkUsage, entry_size};
 use cursor::{Cursor, Leaf, Next};
 
-pub use beside::{Beside, Subtree, diff_beside};
+pub use three_way::{SideDiff, Subtree, ThreeWayDiff, diff_both};
 
 /// One difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Where; for a rename, where it is now. Empty for the root directory.
+    /// Path of the entry, the new one for a rename. Empty for the root directory.
     pub path: Vec<u8>,
-    /// What happened.
+    /// Kind of the change.
     pub kind: DifferenceKind,
-    /// What was there; nothing for an addition.
+    /// Entry before the change; `None` for an addition.
     pub old: Option<Entry>,
-    /// What is there now; nothing for a removal.
+    /// Entry after the change; `None` for a removal.
     pub new: Option<Entry>,
 }
 
-/// What happened at a path.
+/// Kind of a change at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// Nothing was there.
+    /// The entry is new.
     Added,
-    /// Nothing is there now.
+    /// The entry is gone.
     Removed,
     /// A file with other content (mode and attributes may differ too), or a symlink to another target.
     Modified,
-    /// Another kind of entry. What was or is below a directory is listed as removed or added.
+    /// Another kind of entry. Entries below a former or new directory are listed as removed or added.
     TypeChanged,
     /// A file with the same content, or a directory, with other mode bits or extended attributes.
     ModeChanged,
-    /// A file with the content of one that is gone, or a directory equal to one that is gone: nothing
-    /// below it differs and nothing below it is listed.
+    /// A file with the content of a removed one, or a directory equal to a removed one: nothing below it
+    /// differs and nothing below it is listed.
     Renamed {
-        /// Where it was.
+        /// Path before the rename.
         from: Vec<u8>,
     },
 }
 
-/// What differs between two trees, sorted by path.
+/// Compares two trees and returns their differences, sorted by path.
 ///
-/// An added or removed directory is listed with everything below it. Renames are found among what was
-/// removed and added, one to one: directories that are equal and not empty, and files with equal content
-/// that is not empty. Among equals the same base name wins, then the order of paths.
+/// An added or removed directory is listed with everything below it. Renames are detected among removed and
+/// added entries, one to one: directories that are equal and not empty, and files with equal content that is
+/// not empty. Among several candidates the one with the same base name wins, then the order of paths.
 ///
-/// The limits on what is held are those of the store's handle that `to` was opened through.
+/// Memory is bounded by the walk limits of the store's handle that `to` was opened through.
 pub fn diff(from: &Tree, to: &Tree) -> Result<Vec<Difference>> {
     let mut comparison = Comparison::new(from.store(), to.store());
     comparison.push(Vec::new(), root(from), root(to))?;
@@ -75,14 +75,14 @@ fn root(tree: &Tree) -> Directory {
     }
 }
 
-/// A directory by name.
+/// A directory by id, with the id of its times.
 #[derive(Clone, Copy)]
 struct Directory {
     id: NodeId,
     times: Option<NodeId>,
 }
 
-/// An entry that only one side has.
+/// An entry that only one of the two trees has.
 struct Found {
     path: Vec<u8>,
     entry: Entry,
@@ -96,7 +96,8 @@ impl Found {
     }
 }
 
-/// Goes through two trees side by side. Directories wait in a list: trees may be deeper than a stack.
+/// Walks two trees in parallel. Directories are queued instead of recursing: trees may be too deep for the
+/// stack.
 struct Comparison<'s> {
     old: &'s Store,
     new: &'s Store,
@@ -255,7 +256,7 @@ fn take(
     Ok(())
 }
 
-/// The entries of a directory; nothing for anything else.
+/// Appends the entries of a directory to `into`; does nothing for other kinds.
 fn list_below(
     store: &Store,
     path: &[u8],

@@ -5,42 +5,42 @@ use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::{Change, Durability};
 use crate::codec::{DecodeError, Decoded};
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, SnapshotId};
 use crate::index::episode_key;
+use crate::log_record::{Change, Durability};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 
-/// One step of a search: what was done, what state it led to, what that was worth.
+/// One step of a search: its action, the resulting state, and its reward.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Episode {
-    /// Its name.
+    /// Unique id.
     pub id: EpisodeId,
-    /// The state it led to.
+    /// Resulting state.
     pub snapshot: SnapshotId,
-    /// The step before; none for the start of a search.
+    /// Previous step; `None` for the start of a search.
     pub parent: Option<EpisodeId>,
-    /// What was done.
+    /// Action, free text.
     pub action: String,
     /// Its reward.
     pub reward: f64,
     /// Number of visits.
     pub visits: u64,
-    /// The insight diff against the parent's snapshot, when one was made.
+    /// Insight diff against the parent's snapshot, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insight: Option<serde_json::Value>,
-    /// Whatever else the search wants to keep.
+    /// Arbitrary data of the search.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub data: serde_json::Value,
-    /// When it was added.
+    /// Time at which it was added.
     pub time: Timestamp,
 }
 
 impl Episode {
-    /// A step with one visit and nothing else said about it.
+    /// Creates a step with one visit and no data.
     pub fn new(
         snapshot: SnapshotId,
         parent: Option<EpisodeId>,
@@ -61,14 +61,14 @@ impl Episode {
     }
 }
 
-/// The part of an episode that a search is judged by. Reading it leaves aside what may be large.
+/// Summary of an episode, without the fields that may be large.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct EpisodeSummary {
-    /// Its name.
+    /// Unique id.
     pub id: EpisodeId,
-    /// The state it led to.
+    /// Resulting state.
     pub snapshot: SnapshotId,
-    /// The step before; none for the start of a search.
+    /// Previous step; `None` for the start of a search.
     pub parent: Option<EpisodeId>,
     /// Its reward.
     pub reward: f64,
@@ -76,14 +76,14 @@ pub struct EpisodeSummary {
     pub visits: u64,
 }
 
-/// An episode's id and that of the step before it.
+/// Ids of an episode and of its parent.
 pub type EpisodeLink = (EpisodeId, Option<EpisodeId>);
 
 pub(crate) fn decode(record: &[u8]) -> Decoded<Episode> {
     serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
 }
 
-/// The step before a stored episode. Leaves aside the rest, which may be large.
+/// Decodes only the parent of a stored episode: other fields may be large.
 fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     #[derive(Deserialize)]
     struct Link {
@@ -93,7 +93,7 @@ fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     Ok(link.parent)
 }
 
-/// The change that puts a stored episode.
+/// Returns the change that adds a stored episode.
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
     let id = EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("not an episode id"))?);
     let parent = parent_of(&record)?;
@@ -101,7 +101,7 @@ pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
 }
 
 impl Store {
-    /// Adds an episode, or replaces the one with its id (a search that counts visits does).
+    /// Adds an episode, or replaces the one with the same id (for example to count visits).
     pub fn put_episode(&self, episode: &Episode, durability: Durability) -> Result<()> {
         if !episode.reward.is_finite() {
             return Err(StoreError::Refused(format!("reward {} is not a finite number", episode.reward)));
@@ -121,14 +121,14 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// The episode with this id.
+    /// Returns the episode with this id.
     pub fn episode(&self, id: &EpisodeId) -> Result<Option<Episode>> {
         let txn = self.inner.index.read()?;
         let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
         record.map(decode).transpose().map_err(undecodable)
     }
 
-    /// Those of some episodes that do not exist.
+    /// Returns the ids of episodes that do not exist.
     pub fn missing_episodes(&self, ids: &[EpisodeId]) -> Result<Vec<EpisodeId>> {
         let txn = self.inner.index.read()?;
         let mut missing = Vec::new();
@@ -140,7 +140,7 @@ impl Store {
         Ok(missing)
     }
 
-    /// The episodes right after this one, or the starts of all searches.
+    /// Returns the children of an episode, or the roots of all searches.
     pub fn episode_children(&self, parent: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut children = Vec::new();
         for id in self.episode_children_ids(parent)? {
@@ -149,7 +149,7 @@ impl Store {
         Ok(children)
     }
 
-    /// The ids of the episodes right after this one, or of the starts of all searches; oldest first.
+    /// Returns the ids of the children of an episode, or of the roots of all searches; oldest first.
     pub fn episode_children_ids(&self, parent: Option<&EpisodeId>) -> Result<Vec<EpisodeId>> {
         self.cancel().check()?;
         let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
@@ -162,7 +162,8 @@ impl Store {
         Ok(ids)
     }
 
-    /// The links of the episode and of all after it, parents before children. Reads no record but the first.
+    /// Returns the links of the episode and all its descendants, parents before children. Reads no record but
+    /// the first.
     pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
         let mut links = vec![(*root, self.known(root)?.parent)];
         let mut at = 0;
@@ -173,7 +174,7 @@ impl Store {
         Ok(links)
     }
 
-    /// Summaries of the episode and of all after it, parents before children.
+    /// Returns summaries of the episode and all its descendants, parents before children.
     pub fn episode_summaries(&self, root: &EpisodeId) -> Result<Vec<EpisodeSummary>> {
         let mut summaries = Vec::new();
         for (id, _) in self.episode_links(root)? {
@@ -187,7 +188,7 @@ impl Store {
         Ok(summaries)
     }
 
-    /// Some episodes in the order of their ids here, as far as they exist and until they have `bytes` together; at least
+    /// Returns existing episodes in the order of `ids`, until their records exceed `bytes` together; at least
     /// one.
     pub fn episodes_within(&self, ids: &[EpisodeId], bytes: usize) -> Result<Vec<Episode>> {
         let (mut episodes, mut total) = (Vec::new(), 0);
@@ -199,7 +200,8 @@ impl Store {
         Ok(episodes)
     }
 
-    /// The last `limit` steps on the way to this episode, itself the last, until they have `bytes` together; at least one.
+    /// Returns the last `limit` steps of the path to this episode, inclusive, until their records exceed
+    /// `bytes` together; at least one.
     pub fn episode_path_end(&self, id: &EpisodeId, limit: usize, bytes: usize) -> Result<Vec<Episode>> {
         let (mut path, mut total, mut next) = (Vec::new(), 0, Some(*id));
         while let Some(id) = next.filter(|_| path.len() < limit) {
@@ -212,7 +214,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Adds an episode that exists, unless there are some already and they would have more bytes together than allowed.
+    /// Adds an episode if it exists. Breaks if there already are some and they would exceed `bytes` together.
     fn add_within(
         &self,
         id: &EpisodeId,
@@ -248,7 +250,8 @@ impl Store {
         Ok(false)
     }
 
-    /// The episode and all after it, parents before children; every search when none is given.
+    /// Returns the episode and all its descendants, parents before children; all searches if `root` is
+    /// `None`.
     pub fn episode_subtree(&self, root: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut open: VecDeque<Episode> = match root {
             Some(root) => VecDeque::from([self.known(root)?]),
@@ -262,7 +265,7 @@ impl Store {
         Ok(all)
     }
 
-    /// The steps from the start of the search to this episode.
+    /// Returns the steps from the start of the search to this episode.
     pub fn episode_path(&self, id: &EpisodeId) -> Result<Vec<Episode>> {
         let mut path = vec![self.known(id)?];
         while let Some(parent) = path.last().and_then(|episode| episode.parent) {
@@ -272,7 +275,8 @@ impl Store {
         Ok(path)
     }
 
-    /// The leaf with the highest reward below `root` (more visits, then the newer, break a tie).
+    /// Returns the leaf with the highest reward below `root`. Ties are broken by more visits, then by the
+    /// newer id.
     pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
         let mut best: Option<Episode> = None;
         for episode in self.episode_subtree(root)? {
@@ -287,14 +291,14 @@ impl Store {
         Ok(best)
     }
 
-    /// Removes an episode and all after it.
+    /// Removes an episode and all its descendants. Returns their number.
     pub fn remove_episodes(&self, root: &EpisodeId) -> Result<usize> {
         let links = self.episode_links(root)?;
         self.remove_episode_links(&links)?;
         Ok(links.len())
     }
 
-    /// Removes these episodes, and no others.
+    /// Removes only these episodes.
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();

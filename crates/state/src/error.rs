@@ -1,4 +1,4 @@
-//! What can go wrong with the store, and what it means for the caller.
+//! Errors of the store, and their classification for callers: corruption, full disk, retry.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ pub enum StoreError {
     /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// On which file.
+        /// File or directory that it was attempted on.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
     /// The index answered with an error.
     #[error("the index of the store failed: {source}")]
     Index {
-        /// What the index said.
+        /// Error from LMDB.
         #[from]
         source: heed::Error,
     },
@@ -42,7 +42,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Its format.
         found: u32,
-        /// The newest known here.
+        /// Newest format that this version reads.
         supported: u32,
     },
     /// Another process is rebuilding the index.
@@ -51,7 +51,8 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// The store is open elsewhere, once where it can be written and once where it cannot: only one of these at a time.
+    /// The store is open in another process with incompatible access: a store on a read-only file system can
+    /// be opened only while no process has it open for writing.
     #[error(
         "store {path} is in use: where it cannot be written it can be read only while no process that can write has it open"
     )]
@@ -59,10 +60,10 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// A chunk that something refers to is not there.
+    /// A referenced chunk is not in the store.
     #[error("chunk {0} is missing from the store")]
     MissingChunk(ChunkId),
-    /// A node that something refers to is not there.
+    /// A referenced node is not in the store.
     #[error("node {0} is missing from the store")]
     MissingNode(NodeId),
     /// Stored bytes do not match their name or checksum.
@@ -72,20 +73,20 @@ pub enum StoreError {
         what: String,
         /// The pack that holds it.
         pack: u32,
-        /// Where in the pack.
+        /// Offset in the pack, in bytes.
         offset: u64,
-        /// What does not fit.
+        /// Failed check.
         reason: &'static str,
     },
-    /// Bytes match their name and yet do not decode.
+    /// Bytes match their hash but do not decode.
     #[error("{what} cannot be decoded: {source}")]
     Undecodable {
         /// The object.
         what: String,
-        /// What is wrong.
+        /// Cause.
         source: DecodeError,
     },
-    /// The index says otherwise than the log.
+    /// The index contradicts the log.
     #[error("the index of the store differs from its log: {problem}")]
     IndexDiffers {
         /// The first difference.
@@ -94,39 +95,38 @@ pub enum StoreError {
     /// No such snapshot.
     #[error("snapshot `{0}` not found")]
     UnknownSnapshot(SnapshotId),
-    /// A reference was not where the caller thought.
+    /// A reference did not have the expected value.
     #[error("reference `{name}` has moved: expected {expected}, found {found}")]
     ReferenceMoved {
         /// The reference.
         name: String,
-        /// What the caller expected.
+        /// Expected value.
         expected: String,
-        /// What is there.
+        /// Value found.
         found: String,
     },
     /// A reference name that is not allowed.
     #[error("`{0}` is not a reference name: use 1 to 255 of A-Z a-z 0-9 . _ - / without empty parts")]
     BadReferenceName(String),
-    /// An earlier sync failed, so what was written since is in doubt.
+    /// An earlier sync failed, so the durability of everything written since is unknown.
     #[error("an earlier sync of the store failed; reopen the store and run verify")]
     Poisoned,
     /// A record is larger than the format can hold.
     #[error("an object of {0} bytes is larger than the store can hold")]
     TooLarge(usize),
-    /// A walk through a tree, or a comparison of two, holds more than the [`WalkLimits`](crate::WalkLimits) of the store's
-    /// handle allow.
+    /// Reading or comparing trees would exceed the [`WalkLimits`](crate::WalkLimits) of the store's handle.
     #[error("too much to go through at once: {0}; remove files, or compare trees that differ less")]
     WalkTooLarge(#[from] LimitExceeded),
     /// The work was asked to stop.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// What the caller asked for contradicts what is stored.
+    /// The request contradicts what is stored.
     #[error("{0}")]
     Refused(String),
 }
 
 impl StoreError {
-    /// Whether stored data is damaged or missing, as opposed to a failing machine or a wrong request.
+    /// Returns true if stored data is damaged or missing, as opposed to a failing machine or a wrong request.
     pub fn is_corruption(&self) -> bool {
         matches!(
             self,
@@ -142,7 +142,7 @@ impl StoreError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Index { source: heed::Error::Mdb(heed::MdbError::MapFull) } => true,
-            // The index does not tell of its errors as sources.
+            // heed does not expose its I/O errors through `source()`.
             Self::Io { source, .. } | Self::Index { source: heed::Error::Io(source) } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
@@ -150,7 +150,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anything being repaired.
+    /// Returns true if the same call may succeed later without a repair.
     pub fn may_retry(&self) -> bool {
         match self {
             Self::Busy { .. } | Self::InUse { .. } | Self::ReferenceMoved { .. } => true,
@@ -166,13 +166,13 @@ impl StoreError {
 /// Result of an operation on the store.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Names the path and the action in an I/O error.
+/// Adds the attempted action and the path to an I/O error.
 pub(crate) trait IoContext<T> {
-    fn at(self, action: &'static str, path: &Path) -> Result<T>;
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
-    fn at(self, action: &'static str, path: &Path) -> Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|error| StoreError::Io { action, path: path.to_owned(), source: error.into() })
     }
 }

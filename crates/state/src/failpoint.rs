@@ -1,4 +1,4 @@
-//! Named places where a test can kill the process, fail a write or pause.
+//! Failpoints: named points in the code where a test can kill the process, fail a write or pause.
 //!
 //! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
 //! process with SIGKILL, `panic`, return the error `enospc` or `eio`, or `pause` for 200 ms. Compiled to

@@ -1,7 +1,7 @@
-//! The format files: which version of the layout a store has.
+//! Format files: the version of a store's layout.
 //!
-//! `format` is what people and other programs look at, one line of text. `format.copy` says the same with a checksum,
-//! so that a damaged byte in either of them can be told from another version and does not lock out the store.
+//! `format` is one line of text for people and other programs. `format.copy` repeats it with a checksum, so
+//! that a damaged byte in either file is not mistaken for another version.
 
 use std::fs;
 use std::path::Path;
@@ -16,26 +16,26 @@ const LINE: &str = "elevo-workspace store ";
 const NAME: &str = "format";
 pub(crate) const COPY: &str = "format.copy";
 
-/// Whether `path` says that it is a store.
+/// Returns true if `path` has a format file.
 pub(crate) fn exists(path: &Path) -> bool {
     path.join(NAME).exists()
 }
 
-/// Writes both files, `format` last: a directory with one is a whole store.
+/// Writes both files, `format` last: a directory that has it is a complete store.
 pub(crate) fn write(path: &Path) -> Result<()> {
     replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes())?;
     replace_file(&path.join(NAME), line(FORMAT).as_bytes())?;
     sync_directory(path)
 }
 
-/// Refuses what is not a store, and a store of a version that is not known here.
+/// Fails unless `path` is a store in a known version of the format.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let file = path.join(NAME);
     let text = match fs::read(&file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(StoreError::NotAStore { path: path.to_owned() });
         }
-        other => other.at("read", &file)?,
+        other => other.context("read", &file)?,
     };
     // The copy has a checksum: if it is intact, it is right.
     let found = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
@@ -46,10 +46,10 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     }
 }
 
-/// What is wrong with the files of a store that was opened.
+/// Describes damage of the format files of a store that was opened.
 pub(crate) fn problems(path: &Path) -> Vec<String> {
     let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
-        // Stores that were made before there was a copy get one when they are opened to be written.
+        // Stores made before there was a copy get one when they are opened for writing.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY => false,
         Err(_) => true,
         Ok(text) => text != expected.as_bytes(),
@@ -61,13 +61,14 @@ pub(crate) fn problems(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Writes the files again if one of them is damaged or missing. The version was checked.
-pub(crate) fn mend(path: &Path) -> Result<()> {
+/// Rewrites the files if one of them is damaged or missing. The version must be checked before.
+pub(crate) fn repair(path: &Path) -> Result<()> {
     if path.join(COPY).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
 }
 
-/// Gives a store that was made before there was a copy its copy. Without one the store can be used all the same.
-pub(crate) fn complete(path: &Path) {
+/// Adds the copy to a store that was made before there was one. Failures are ignored: the store works without
+/// it.
+pub(crate) fn add_missing_copy(path: &Path) {
     if !path.join(COPY).exists() {
         drop(replace_file(&path.join(COPY), copy_line(FORMAT).as_bytes()));
     }
@@ -86,14 +87,15 @@ fn version_of(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.strip_prefix(LINE)?.trim_end().parse().ok()
 }
 
-/// The version that the copy tells, if it is intact.
+/// Returns the version in the copy, if it is intact.
 fn read_copy(path: &Path) -> Option<u32> {
     let text = fs::read_to_string(path.join(COPY)).ok()?;
     let version = version_of(text.trim_end().rsplit_once(' ')?.0.as_bytes())?;
     (text == copy_line(version)).then_some(version)
 }
 
-/// Packs have the version of their own layout in their header; there has been one layout for each so far.
+/// Derives the version from the headers of packs, which have a version of their own: so far there has been
+/// one of each.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
     let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());

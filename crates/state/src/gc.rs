@@ -1,18 +1,19 @@
-//! Garbage collection: what nothing reaches any more goes, while everyone works on.
+//! Garbage collection: deletes unreachable objects, concurrently with other operations.
 //!
-//! 1. **Mark** what snapshots and pins reach, as of one moment.
-//! 2. **Condemn** the rest, a batch in each transaction, which also marks what was committed meanwhile. Nodes go before
-//!    what they refer to, so that after each batch what is live refers only to what is live. To whoever
-//!    wants to reuse it, a condemned object is not there; who already relies on it can still read it, and a
-//!    commit that refers to it takes it back (`commit.rs`, `keep_alive`).
-//! 3. **Delete** condemned objects once every batch and virtual tree that was there before has ended. A
-//!    collection does not wait for that: what is left is deleted by the next one.
+//! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
+//! 2. **Condemn** the rest, one batch per transaction, after marking what was committed meanwhile. Nodes are
+//!    condemned before the objects that they refer to, so that live objects refer only to live objects after
+//!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
+//!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
+//! 3. **Delete** condemned objects once every batch and virtual tree that existed before has ended. A
+//!    collection does not wait for that: the next one deletes the rest.
 //! 4. **Rewrite** packs that are mostly dead, and remove them once the new ones are on disk and in use.
 //!
-//! A transaction keeps all who commit waiting, and its changes in memory: none has more than a batch of objects.
+//! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of
+//! objects.
 //!
-//! Interrupted anywhere, nothing live is lost: the index is right after each transaction, and files go last. The store's
-//! [`Cancel`] stops it in the same way.
+//! An interruption at any point loses nothing live: the index is consistent after each transaction, and files
+//! are deleted last. The same holds if the store's [`Cancel`] is set.
 
 mod condemn;
 
@@ -29,13 +30,13 @@ use serde::Serialize;
 
 use crate::batch::BulkPack;
 use crate::cancel::Cancel;
-use crate::change::{Change, Durability};
 use crate::checkpoint;
 use crate::commit::missing;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
+use crate::log_record::{Change, Durability};
 use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
@@ -43,48 +44,49 @@ use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
-/// A pack is rewritten when this part of it is dead (of 100).
+/// Dead part of a pack, in percent, above which it is rewritten.
 const REWRITE_PERCENT: u64 = 50;
-/// A log smaller than this is left alone.
-const LOG_WORTH_CLOSING: u64 = 4 << 20;
-/// Objects that one transaction moves or deletes.
+/// Size in bytes below which a log is not rewritten.
+const LOG_REWRITE_MIN: u64 = 4 << 20;
+/// Most objects that one transaction moves or deletes.
 const BATCH: usize = 4096;
-/// Files without a use are left alone for so long: their maker may be about to lock them.
-const GRACE: Duration = Duration::from_secs(60);
+/// Minimum age of an unused file before it is deleted: its creator may be about to lock it.
+const ORPHAN_MIN_AGE: Duration = Duration::from_secs(60);
 
-/// How to collect.
+/// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
 pub struct GcOptions {
-    /// Only find out what would go.
+    /// Only report what would be deleted.
     pub dry_run: bool,
 }
 
-/// What a collection found and did.
+/// Result of a garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
-    /// Objects that are reached.
+    /// Number of reachable objects.
     pub live_objects: u64,
-    /// What they take in packs.
+    /// Their size in packs, in bytes.
     pub live_bytes: u64,
-    /// Objects that nothing reaches.
+    /// Number of unreachable objects.
     pub dead_objects: u64,
-    /// What those take.
+    /// Their size in packs, in bytes.
     pub dead_bytes: u64,
-    /// Part of the dead that someone who still runs may rely on; a later collection deletes it.
+    /// Bytes of dead objects that running operations may rely on; a later collection deletes them.
     pub condemned_bytes: u64,
-    /// By how much the packs on disk shrank.
+    /// Bytes by which the packs on disk shrank.
     pub freed_bytes: u64,
     /// Packs removed.
     pub packs_removed: u64,
     /// Packs among them whose live part moved to a new pack.
     pub packs_rewritten: u64,
-    /// Every snapshot with the bytes that it reaches in packs. What several reach counts for one of them.
+    /// All snapshots with the bytes that they reach in packs. Shared objects count for one of them.
     #[serde(skip)]
     pub snapshots: Vec<(SnapshotId, u64)>,
 }
 
 impl Store {
-    /// Deletes what no snapshot and no pin reaches. Commits go on meanwhile, here and in other processes.
+    /// Deletes objects that no snapshot and no pin reaches. Commits continue meanwhile, here and in other
+    /// processes.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let report = self.with_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
@@ -101,12 +103,13 @@ impl Store {
         }
         cancel.check()?;
         if !options.dry_run {
-            // What a wrong row does not name would be deleted, and the checkpoint would make the row the truth.
+            // Objects missing from a wrong row would be deleted, and the checkpoint would make the row
+            // permanent.
             inner.check_against_log()?;
             self.drop_dead_pins()?;
             inner.delete_condemned(cancel)?;
-            // What settles now need not be looked for in memory by a marking that takes long.
-            inner.settle_recent()?;
+            // Settled objects are found in the tables, which is cheaper for a long marking.
+            inner.settle_rows()?;
         }
         let mut report = GcReport::default();
         progress.begin("marking nodes", None);
@@ -116,12 +119,12 @@ impl Store {
         if options.dry_run {
             return Ok(report);
         }
-        failpoint::hit("gc-marked").at("collect", &inner.path)?;
+        failpoint::hit("gc-marked").context("collect", &inner.path)?;
         inner.condemn(dead, live, seen, cancel)?;
-        failpoint::hit("gc-condemned").at("collect", &inner.path)?;
+        failpoint::hit("gc-condemned").context("collect", &inner.path)?;
         cancel.check()?;
         report.condemned_bytes = inner.delete_condemned(cancel)?;
-        failpoint::hit("gc-deleted").at("collect", &inner.path)?;
+        failpoint::hit("gc-deleted").context("collect", &inner.path)?;
         cancel.check()?;
         inner.rewrite_packs(&mut report, cancel, progress)?;
         inner.remove_orphans(&mut report)?;
@@ -129,30 +132,30 @@ impl Store {
     }
 }
 
-/// The first half of a hash tells objects apart; a collision would keep something too long, no more.
-type Short = (Kind, [u8; 16]);
+/// First half of a hash, enough to tell objects apart; a collision would only keep an object too long.
+type ShortId = (Kind, [u8; 16]);
 
-fn short((kind, id): &ObjectId) -> Short {
+fn short_id((kind, id): &ObjectId) -> ShortId {
     let mut half = [0; 16];
     half.copy_from_slice(&id[..16]);
     (*kind, half)
 }
 
-/// Objects that are reached, each with the number of the snapshot that reached it first.
-type Live = HashMap<Short, u32>;
+/// Reachable objects, each with the number of the snapshot that reached it first.
+type Live = HashMap<ShortId, u32>;
 
-/// The number of what a pin reached, or a snapshot that was made while marking.
+/// Number for objects reached by a pin, or by a snapshot that was made while marking.
 const UNNUMBERED: u32 = u32::MAX;
 
-/// An object to mark from, and the number that goes with it.
+/// An object to mark from, and the number of its snapshot.
 type Root = (ObjectId, u32);
 
-/// Objects that nothing reached, and where they are.
+/// Unreachable objects and their locations.
 type Dead = Vec<(ObjectId, Location)>;
 
-/// Notes that an object is reached; true for the first time.
+/// Marks an object as reachable. Returns true the first time.
 fn reach(live: &mut Live, (object, number): &Root) -> bool {
-    match live.entry(short(object)) {
+    match live.entry(short_id(object)) {
         Entry::Vacant(new) => {
             new.insert(*number);
             true
@@ -161,43 +164,43 @@ fn reach(live: &mut Live, (object, number): &Root) -> bool {
     }
 }
 
-/// Held while a collection runs. Given back by hand: a process that another thread is starting has the file
-/// open as well until it runs its program, and closing it here would not unlock it.
+/// Lock held while a collection runs. It is released explicitly: a process that another thread is forking
+/// inherits the open file until it calls `exec`, so closing it here might not unlock it.
 struct CollectionLock(File);
 
 impl Drop for CollectionLock {
     fn drop(&mut self) {
-        // Closing the file does the same a moment later.
+        // On failure, closing the file unlocks it a moment later.
         flock(&self.0, FlockOperation::Unlock).unwrap_or(());
     }
 }
 
-/// How to mark.
+/// Execution mode of marking.
 #[derive(Clone, Copy)]
 enum Marking<'a> {
     /// On all cores.
     Parallel(&'a dyn Progress),
-    /// In this thread. Who holds the index's write lock must not wait for other threads: all of them may be
-    /// committing, that is, waiting for that lock.
-    Alone,
+    /// On the calling thread. A thread that holds the index's write lock must not wait for other threads: all
+    /// of them may be committing, and so waiting for that lock.
+    SingleThreaded,
 }
 
-/// Objects that have not settled.
-type Recent = HashMap<ObjectId, Location, ById>;
+/// Objects in unsettled rows.
+type Unsettled = HashMap<ObjectId, Location, ById>;
 
-/// Ids of the snapshots and pins that were marked.
+/// Ids of the marked snapshots and pins.
 type Seen = HashSet<Vec<u8>>;
 
 impl Inner {
     fn lock_collection(&self) -> Result<CollectionLock> {
         let path = self.path.join("gc.lock");
-        let lock = File::create(&path).at("open", &path)?;
+        let lock = File::create(&path).context("open", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StoreError::Refused("another collection is running on this store".to_owned()))?;
         Ok(CollectionLock(lock))
     }
 
-    fn settle_recent(&self) -> Result<()> {
+    fn settle_rows(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         self.index.settle(&mut txn)?;
@@ -214,11 +217,11 @@ impl Inner {
         let mut live = Live::new();
         let mut seen = Seen::new();
         let roots = self.roots(&txn, &mut seen, &mut report.snapshots)?;
-        let recent = self.recent(&txn)?;
-        self.mark((&txn, &recent), roots, &mut live, Marking::Parallel(progress), cancel)?;
+        let unsettled = self.unsettled(&txn)?;
+        self.mark((&txn, &unsettled), roots, &mut live, Marking::Parallel(progress), cancel)?;
         let mut dead = Vec::new();
-        self.for_each_living(&txn, |object, location| {
-            if let Some(number) = live.get(&short(&object)) {
+        self.for_each_live(&txn, |object, location| {
+            if let Some(number) = live.get(&short_id(&object)) {
                 report.live_objects += 1;
                 report.live_bytes += u64::from(location.len);
                 if let Some((_, bytes)) = report.snapshots.get_mut(*number as usize) {
@@ -233,17 +236,19 @@ impl Inner {
         Ok((dead, live, seen))
     }
 
-    /// Its own view of what has not settled: the one in memory follows the committers, who may settle any time.
-    /// Of two copies the older one counts, as when they settle.
-    fn recent(&self, txn: &RoTxn<'_>) -> Result<Recent> {
-        let mut recent = Recent::default();
-        self.index.for_each_recent(txn, |object, location| {
-            recent.entry(object).or_insert(location);
+    /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
+    /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
+    /// settled.
+    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<Unsettled> {
+        let mut unsettled = Unsettled::default();
+        self.index.for_each_unsettled(txn, |object, location| {
+            unsettled.entry(object).or_insert(location);
         })?;
-        Ok(recent)
+        Ok(unsettled)
     }
 
-    /// Roots of the snapshots and pins that are not in `seen`. They are then, and the snapshots are in `numbered`, too.
+    /// Returns the roots of snapshots and pins that are not in `seen`, and adds them to it. Snapshots are
+    /// also appended to `numbered`.
     fn roots(
         &self,
         txn: &RoTxn<'_>,
@@ -268,26 +273,26 @@ impl Inner {
         Ok(roots)
     }
 
-    /// Adds to `live` what `roots` reach. Damage found on the way stops the collection: what lies behind
-    /// it cannot be told from garbage.
+    /// Adds everything reachable from `roots` to `live`. Damage stops the collection: objects behind it
+    /// cannot be told from garbage.
     fn mark(
         &self,
-        (txn, recent): (&RoTxn<'_>, &Recent),
+        (txn, unsettled): (&RoTxn<'_>, &Unsettled),
         roots: Vec<Root>,
         live: &mut Live,
-        how: Marking<'_>,
+        marking: Marking<'_>,
         cancel: &Cancel,
     ) -> Result<()> {
         let mut wave: Vec<Root> = roots.into_iter().filter(|root| reach(live, root)).collect();
         while !wave.is_empty() {
-            if let Marking::Parallel(progress) = how {
+            if let Marking::Parallel(progress) = marking {
                 progress.advance(wave.len() as u64);
             }
             let mut located = Vec::with_capacity(wave.len());
             for ((kind, id), number) in &wave {
                 cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
-                let location = settled.or_else(|| recent.get(&(*kind, *id)).copied());
+                let location = settled.or_else(|| unsettled.get(&(*kind, *id)).copied());
                 located.push((*id, location.ok_or_else(|| missing(*kind, *id))?, *number));
             }
             let read = |(id, location, number): &([u8; 32], Location, u32)| -> Result<Vec<Root>> {
@@ -295,9 +300,9 @@ impl Inner {
                 let found = self.references_at(id, *location)?;
                 Ok(found.into_iter().map(|object| (object, *number)).collect())
             };
-            let found: Vec<Vec<Root>> = match how {
+            let found: Vec<Vec<Root>> = match marking {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
-                Marking::Alone => located.iter().map(read).collect::<Result<_>>()?,
+                Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
             wave = found
                 .into_iter()
@@ -308,7 +313,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What the node stored at `location` refers to.
+    /// Returns the objects that the node stored at `location` refers to.
     fn references_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
         let node = self.packs.read(location, Kind::Node, id)?.ok_or_else(|| missing(Kind::Node, *id))?;
         let mut found = Vec::new();
@@ -320,22 +325,22 @@ impl Inner {
     }
 
     fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
-        self.close_wasteful_log()?;
+        self.close_sparse_log()?;
         let plan = self.plan_rewrite()?;
         if plan.packs.is_empty() {
             return Ok(());
         }
         match self.replace_packs(&plan, report, cancel, progress) {
-            // A sync that failed is not tried again.
+            // A failed sync is not retried.
             Err(error) if error.is_full() && !self.log.has_failed() => {
-                // Without room for what must move. Packs in which nothing lives make some.
+                // No space for moved objects. Removing packs without live objects frees some.
                 let (dead, rest) = plan.split();
                 if dead.packs.is_empty() {
                     return Err(error);
                 }
                 self.replace_packs(&dead, report, cancel, progress)?;
                 match self.replace_packs(&rest, report, cancel, progress) {
-                    // What could not move now waits for the next collection.
+                    // The rest is left to the next collection.
                     Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
                     other => other,
                 }
@@ -344,10 +349,10 @@ impl Inner {
         }
     }
 
-    /// Moves what lives in the packs of a plan into new ones, and removes them.
+    /// Moves the live objects of a plan's packs into new packs, and removes the old ones.
     fn replace_packs(
         &self,
-        plan: &Plan,
+        plan: &RewritePlan,
         report: &mut GcReport,
         cancel: &Cancel,
         progress: &dyn Progress,
@@ -359,19 +364,19 @@ impl Inner {
         let mut new = Vec::new();
         let mut in_use = false;
         let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
-            failpoint::hit("gc-rewritten").at("collect", &self.path)?;
-            self.take_into_use(&new, &moved, &mut in_use)?;
-            self.give_up_packs(plan)?;
+            failpoint::hit("gc-rewritten").context("collect", &self.path)?;
+            self.switch_to_packs(&new, &moved, &mut in_use)?;
+            self.unlist_packs(plan)?;
             Ok(moved)
         });
         progress.end();
         if moved.is_err() && !in_use {
-            // On a full disk they are in the way. One that stays goes with a later collection.
+            // On a full disk they are in the way. A later collection removes those that could not be deleted.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
         let moved = moved?;
         drop(new);
-        failpoint::hit("gc-before-remove").at("collect", &self.path)?;
+        failpoint::hit("gc-before-remove").context("collect", &self.path)?;
         for (pack, size) in &plan.packs {
             self.packs.remove(*pack)?;
             report.freed_bytes += size;
@@ -383,9 +388,9 @@ impl Inner {
         self.packs.sync_directory()
     }
 
-    /// The log of a store that takes small steps holds nearly everything: when most of it is dead a new one
-    /// begins, so that it can be rewritten like any other pack.
-    fn close_wasteful_log(&self) -> Result<()> {
+    /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
+    /// The log of a store with only small commits holds nearly everything.
+    fn close_sparse_log(&self) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
@@ -395,26 +400,25 @@ impl Inner {
                 used += u64::from(location.len);
             }
         })?;
-        if state.end < LOG_WORTH_CLOSING
-            || state.end.saturating_sub(used) * 100 <= state.end * REWRITE_PERCENT
+        if state.end < LOG_REWRITE_MIN || state.end.saturating_sub(used) * 100 <= state.end * REWRITE_PERCENT
         {
             return Ok(());
         }
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         self.close_log(&state)?;
         checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
         self.index.commit(txn)
     }
 
-    /// Which packs go, and which objects must move first.
-    fn plan_rewrite(&self) -> Result<Plan> {
+    /// Selects the packs to remove and the objects to move first.
+    fn plan_rewrite(&self) -> Result<RewritePlan> {
         let txn = self.index.read()?;
-        let Some(state) = self.index.log_state(&txn)? else { return Ok(Plan::default()) };
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(RewritePlan::default()) };
         let mut used: HashMap<u32, u64> = HashMap::new();
         self.for_each_object(&txn, |_, location| {
             *used.entry(location.pack).or_insert(0) += u64::from(location.len);
         })?;
-        let mut plan = Plan::default();
+        let mut plan = RewritePlan::default();
         for row in self.index.packs.iter(&txn)? {
             let Ok(pack) = <[u8; 4]>::try_from(row?.0).map(u32::from_be_bytes) else { continue };
             if pack == state.pack {
@@ -424,7 +428,7 @@ impl Inner {
             let size = match fs::metadata(&path) {
                 Ok(meta) => meta.len(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-                Err(error) => return Err(error).at("stat", &path),
+                Err(error) => return Err(error).context("stat", &path),
             };
             let used = used.get(&pack).copied().unwrap_or(0);
             if used == 0 || size.saturating_sub(used) * 100 > size * REWRITE_PERCENT {
@@ -439,16 +443,16 @@ impl Inner {
                 moves.push((object, location));
             }
         })?;
-        // In the order they lie on disk.
+        // In the order of their location on disk.
         moves.sort_unstable_by_key(|(_, location)| *location);
-        // An object may be there twice, condemned and put anew: each copy moves.
+        // An object may exist twice, condemned and written again: each copy is moved.
         moves.dedup();
         plan.moves = moves;
         Ok(plan)
     }
 
-    /// Everything in the packs that is not condemned, each object once: a second copy is dead weight.
-    fn for_each_living(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
+    /// Calls `found` for all objects that are not condemned, each once: a second copy is unused.
+    fn for_each_live(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
                 let (id, location) = row?;
@@ -457,7 +461,7 @@ impl Inner {
                 }
             }
         }
-        for ((kind, id), location) in self.recent(txn)? {
+        for ((kind, id), location) in self.unsettled(txn)? {
             if self.index.objects(kind).get(txn, &id)?.is_none() {
                 found((kind, id), location);
             }
@@ -465,9 +469,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Everything the packs hold that can still be asked for, condemned or not.
+    /// Calls `found` for all objects in the packs that can still be read, condemned or not.
     fn for_each_object(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
-        self.for_each_living(txn, &mut found)?;
+        self.for_each_live(txn, &mut found)?;
         for row in self.index.condemned.iter(txn)? {
             let (key, location) = row?;
             let kind = if key[0] == Kind::Chunk as u8 { Kind::Chunk } else { Kind::Node };
@@ -478,10 +482,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies objects into `new` packs; says what moved from where to where.
+    /// Copies objects into `new` packs. Returns their old and new locations.
     fn copy_objects(
         &self,
-        plan: &Plan,
+        plan: &RewritePlan,
         new: &mut Vec<BulkPack>,
         cancel: &Cancel,
         progress: &dyn Progress,
@@ -490,11 +494,17 @@ impl Inner {
         for ((kind, id), from) in &plan.moves {
             cancel.check()?;
             progress.advance(1);
-            // A damaged record stays damaged where `verify` finds it: its pack is not given up.
+            // A damaged record is not moved: the collection fails and its pack stays, so that `verify` finds
+            // it.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
-            let len =
-                crate::record::append(&mut encoded, *kind, id, &content, crate::record::Effort::Thorough)?;
+            let len = crate::record::append(
+                &mut encoded,
+                *kind,
+                id,
+                &content,
+                crate::record::Compression::Thorough,
+            )?;
             if new.last().is_none_or(BulkPack::is_full) {
                 new.push(self.create_bulk()?);
             }
@@ -504,15 +514,16 @@ impl Inner {
             moved.push(((*kind, *id), *from, Location { pack: pack.number, offset, len }));
         }
         for pack in &*new {
-            pack.file.sync_all().at("sync", &self.packs.path(pack.number))?;
+            pack.file.sync_all().context("sync", &self.packs.path(pack.number))?;
         }
         self.packs.sync_directory()?;
         Ok(moved)
     }
 
-    /// Makes the index point at the new packs. From the first batch on they are in use, which is noted in `in_use`:
-    /// whoever is interrupted then leaves the old packs for the next collection, which finds them to be more dead.
-    fn take_into_use(
+    /// Points the index to the new packs. From the first batch on they are in use, which is recorded in
+    /// `in_use`: after an interruption the old packs are left to the next collection, which finds them to be
+    /// more dead.
+    fn switch_to_packs(
         &self,
         new: &[BulkPack],
         moved: &[(ObjectId, Location, Location)],
@@ -530,12 +541,12 @@ impl Inner {
             }
             self.index.commit(txn)?;
             *in_use = true;
-            failpoint::hit("gc-moved-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-moved-batch").context("collect", &self.path)?;
         }
         Ok(())
     }
 
-    /// Makes the index find an object, live or condemned, at another place.
+    /// Updates the location of an object in the index, live or condemned.
     fn relocate(&self, txn: &mut RwTxn<'_>, object: &ObjectId, from: Location, to: Location) -> Result<()> {
         let (kind, id) = object;
         if self.index.live(txn, *kind, id)? == Some(from) {
@@ -550,12 +561,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the index forget packs from which everything has moved. The log starts anew with a checkpoint: commit
-    /// records in those packs are needed no longer.
-    fn give_up_packs(&self, plan: &Plan) -> Result<()> {
+    /// Removes packs without objects from the index. The log restarts with a checkpoint, so that commit
+    /// records in those packs are no longer needed.
+    fn unlist_packs(&self, plan: &RewritePlan) -> Result<()> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         self.index.settle(&mut txn)?;
         for pack in plan.packs.keys() {
             self.index.packs.delete(&mut txn, &pack.to_be_bytes())?;
@@ -567,7 +578,7 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Removes files that a killed process left in the packs' directory.
+    /// Removes files that killed processes left in the packs' directory.
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let known: HashSet<u32> = {
             let txn = self.index.read()?;
@@ -579,7 +590,7 @@ impl Inner {
             if known.contains(&pack) || !is_abandoned(&path) {
                 continue;
             }
-            // Committed in the meantime?
+            // It may have been committed meanwhile.
             let txn = self.index.read()?;
             if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
                 report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -592,15 +603,15 @@ impl Inner {
 }
 
 #[derive(Default)]
-struct Plan {
-    /// Packs that go, with their sizes.
+struct RewritePlan {
+    /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
     moves: Vec<(ObjectId, Location)>,
     rewritten: u64,
 }
 
-impl Plan {
-    /// The packs from which nothing moves, and the others.
+impl RewritePlan {
+    /// Splits the plan into packs without live objects and the others.
     fn split(mut self) -> (Self, Self) {
         let alive: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
         let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| alive.contains(pack));
@@ -609,20 +620,20 @@ impl Plan {
     }
 }
 
-/// Whether nobody is writing the file, and has not been for a while.
+/// Returns true if no process is writing the file, and none has for a while.
 fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
         .and_then(|meta| meta.modified())
-        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > GRACE));
+        .is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ORPHAN_MIN_AGE));
     let unlocked =
         || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok());
     old && unlocked()
 }
 
-/// Removes files that somebody made and did not get to an end with.
+/// Removes unfinished files that their creator abandoned.
 fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> Result<()> {
-    for entry in fs::read_dir(directory).at("list", directory)? {
-        let path = entry.at("list", directory)?.path();
+    for entry in fs::read_dir(directory).context("list", directory)? {
+        let path = entry.context("list", directory)?.path();
         if is_unfinished(&path) && is_abandoned(&path) {
             crate::store::remove_if_there(&path)?;
         }
@@ -631,7 +642,7 @@ fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> 
 }
 
 impl Store {
-    /// A commit without content or changes that makes everything before it durable.
+    /// Makes everything committed so far durable, by an empty synced commit.
     pub fn sync(&self) -> Result<()> {
         self.commit_changes(Vec::<Change>::new(), Durability::Synced)
     }

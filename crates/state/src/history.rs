@@ -1,37 +1,37 @@
-//! Looking at snapshots: by id, by name, by tree, along their history.
+//! Snapshot queries: by id, by name, by tree, along the history.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use crate::change::{Change, Durability};
 use crate::error::{Result, StoreError};
 use crate::id::{SnapshotId, TreeId};
+use crate::log_record::{Change, Durability};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// What a text that should name a snapshot names.
+/// Result of resolving a text to a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolved {
     /// Exactly one snapshot.
     One(SnapshotId),
     /// Nothing.
     None,
-    /// The start of more than one id; some of them.
+    /// The prefix of more than one id; holds some of them.
     Ambiguous(Vec<SnapshotId>),
 }
 
 impl Store {
-    /// The snapshot with this id.
+    /// Returns the snapshot with this id.
     pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {
         self.find_snapshot(id)?.ok_or(StoreError::UnknownSnapshot(*id))
     }
 
-    /// The snapshot with this id, if there is one.
+    /// Returns the snapshot with this id; `None` if there is no such snapshot.
     pub fn find_snapshot(&self, id: &SnapshotId) -> Result<Option<Snapshot>> {
         let txn = self.inner.index.read()?;
         self.inner.index.snapshot(&txn, id)
     }
 
-    /// All snapshots, oldest first.
+    /// Returns all snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.inner.index.read()?;
         let mut found = Vec::new();
@@ -40,20 +40,21 @@ impl Store {
         Ok(found)
     }
 
-    /// The snapshots that have a tree: states reached more than once in a search.
+    /// Returns the ids of all snapshots that have this tree. More than one if a search reached the same state
+    /// repeatedly.
     pub fn snapshots_with_tree(&self, tree: &TreeId) -> Result<Vec<SnapshotId>> {
         let txn = self.inner.index.read()?;
         self.inner.index.snapshots_with_tree(&txn, tree)
     }
 
-    /// Removes snapshots. Their content goes with the next collection, unless something else has it too.
+    /// Removes snapshots. Their unshared content is freed by the next garbage collection.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
         let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
         self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
-    /// What `text` names: a reference, an id, or the unambiguous start of an id.
+    /// Resolves a reference, a snapshot id, or an unambiguous prefix of an id.
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
         if let Some(id) = self.reference(text)? {
             return Ok(Resolved::One(id));
@@ -61,11 +62,11 @@ impl Store {
         if let Ok(id) = text.parse::<SnapshotId>() {
             return Ok(self.find_snapshot(&id)?.map_or(Resolved::None, |found| Resolved::One(found.id)));
         }
-        let Some(start) = Start::parse(text) else { return Ok(Resolved::None) };
+        let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolved::None) };
         let txn = self.inner.index.read()?;
         let mut found = Vec::new();
-        self.inner.index.snapshots_from(&txn, &start.bytes, |id| {
-            found.extend(Some(id).filter(|id| start.fits(id)));
+        self.inner.index.snapshots_from(&txn, &prefix.bytes, |id| {
+            found.extend(Some(id).filter(|id| prefix.matches(id)));
             found.len() <= 8
         })?;
         Ok(match found.as_slice() {
@@ -75,27 +76,27 @@ impl Store {
         })
     }
 
-    /// The snapshot and all before it, newest first; parents that were removed are left out.
+    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
         let mut history = History { store: self.clone(), open: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;
         Ok(history)
     }
 
-    /// The newest snapshot that both descend from.
+    /// Returns the newest common ancestor of two snapshots, which may be one of them.
     pub fn common_ancestor(&self, a: &SnapshotId, b: &SnapshotId) -> Result<Option<SnapshotId>> {
-        // Both histories are walked newest first together. Who was reached from both sides is common; what
-        // is behind a common one is no answer, even if a wrong clock made it look newer.
+        // Both histories are walked together, newest first. A snapshot reached from both sides is common. Its
+        // ancestors do not count, even if a wrong clock makes them look newer.
         let mut walk = Walk::default();
         walk.reach(self.snapshot(a)?, FROM_A);
         walk.reach(self.snapshot(b)?, FROM_B);
         let mut common = Vec::new();
         while let Some((snapshot, mut marks)) = walk.next() {
             if marks & (FROM_A | FROM_B) == FROM_A | FROM_B {
-                if marks & BEHIND == 0 {
+                if marks & BELOW_COMMON == 0 {
                     common.push((snapshot.time, snapshot.id));
                 }
-                marks |= BEHIND;
+                marks |= BELOW_COMMON;
             }
             for parent in &snapshot.parents {
                 if let Some(parent) = self.find_snapshot(parent)? {
@@ -103,15 +104,15 @@ impl Store {
                 }
             }
         }
-        common.retain(|(_, id)| walk.marks[id] & BEHIND == 0);
+        common.retain(|(_, id)| walk.marks[id] & BELOW_COMMON == 0);
         Ok(common.into_iter().max().map(|(_, id)| id))
     }
 }
 
 const FROM_A: u8 = 1;
 const FROM_B: u8 = 2;
-/// Before a snapshot that both sides have.
-const BEHIND: u8 = 4;
+/// Marks ancestors of a common snapshot.
+const BELOW_COMMON: u8 = 4;
 
 /// A walk along two histories at once, newest first.
 #[derive(Default)]
@@ -121,7 +122,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Adds to what is known about a snapshot; it is looked at again if that is news.
+    /// Adds marks to a snapshot and queues it if any of them is new.
     fn reach(&mut self, snapshot: Snapshot, marks: u8) {
         let known = self.marks.entry(snapshot.id).or_insert(0);
         if *known | marks != *known {
@@ -130,9 +131,9 @@ impl Walk {
         }
     }
 
-    /// The next snapshot and what is known about it; nothing when all that are left are behind an answer.
+    /// Returns the next snapshot with its marks; `None` once only ancestors of a common snapshot are left.
     fn next(&mut self) -> Option<(Snapshot, u8)> {
-        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BEHIND != 0) {
+        if self.open.iter().all(|Newest(snapshot)| self.marks[&snapshot.id] & BELOW_COMMON != 0) {
             return None;
         }
         let Newest(snapshot) = self.open.pop()?;
@@ -141,13 +142,13 @@ impl Walk {
     }
 }
 
-/// The first digits of an id.
-struct Start {
+/// Prefix of a snapshot id in hexadecimal.
+struct IdPrefix {
     bytes: Vec<u8>,
     digits: String,
 }
 
-impl Start {
+impl IdPrefix {
     fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| *c != '-').collect::<String>().to_ascii_lowercase();
         if digits.len() < 4 || digits.len() > 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -160,12 +161,12 @@ impl Start {
         Some(Self { bytes, digits })
     }
 
-    fn fits(&self, id: &SnapshotId) -> bool {
+    fn matches(&self, id: &SnapshotId) -> bool {
         id.to_string().replace('-', "").starts_with(&self.digits)
     }
 }
 
-/// A walk along the parents of a snapshot, newest first.
+/// Iterator over a snapshot and its ancestors, newest first.
 pub struct History {
     store: Store,
     open: BinaryHeap<Newest>,

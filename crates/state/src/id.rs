@@ -1,4 +1,4 @@
-//! Names of things: hashes of content and ids of records.
+//! Identifiers: hashes of content and ids of records.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// Why a text is not an id.
+/// Error of parsing an id.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("`{text}` is not a {what}: expected {expected}")]
 pub struct ParseIdError {
@@ -16,8 +16,8 @@ pub struct ParseIdError {
     text: String,
 }
 
-/// Hashes keys that are, or hold, the hash of some content: eight of its bytes are as good as any function of
-/// all. What else is in the key is mixed in.
+/// Hasher for keys that are, or contain, a BLAKE3 hash: eight of its bytes are already uniformly distributed.
+/// Other fields of the key are mixed in.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct IdHasher(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// For maps and sets whose keys are such.
+/// Hash builder for maps and sets with such keys.
 pub(crate) type ById = BuildHasherDefault<IdHasher>;
 
 macro_rules! hash_id {
@@ -48,17 +48,17 @@ macro_rules! hash_id {
         pub struct $name([u8; 32]);
 
         impl $name {
-            /// The name of `content`.
+            /// Returns the id of `content`.
             pub fn of(content: &[u8]) -> Self {
                 Self(*blake3::hash(content).as_bytes())
             }
 
-            /// The hash itself.
+            /// Returns the bytes of the hash.
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }
 
-            /// A name known from elsewhere.
+            /// Wraps a hash that was computed before.
             pub fn from_bytes(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
@@ -103,23 +103,23 @@ macro_rules! hash_id {
 }
 
 hash_id!(
-    /// A chunk's name: the BLAKE3 hash of its bytes.
+    /// Id of a chunk: the BLAKE3 hash of its bytes.
     ChunkId,
     "chunk id"
 );
 hash_id!(
-    /// A node's name: the BLAKE3 hash of its canonical encoding.
+    /// Id of a node: the BLAKE3 hash of its canonical encoding.
     NodeId,
     "node id"
 );
 hash_id!(
-    /// A tree's name: that of the directory node at its root.
+    /// Id of a tree: that of the directory node at its root.
     TreeId,
     "tree id"
 );
 
 impl TreeId {
-    /// The directory node at the root of this tree.
+    /// Returns the id of the directory node at the root of this tree.
     pub fn root(self) -> NodeId {
         NodeId(self.0)
     }
@@ -152,17 +152,17 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A new id; later ids sort after earlier ones.
+            /// Generates a new id; later ids sort after earlier ones.
             pub fn generate() -> Self {
                 Self(Uuid::now_v7())
             }
 
-            /// The sixteen bytes of the id.
+            /// Returns the sixteen bytes of the id.
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()
             }
 
-            /// An id read from storage.
+            /// Wraps an id read from storage.
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
@@ -207,17 +207,17 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// A snapshot's id (UUIDv7: ids made later sort later).
+    /// Id of a snapshot (UUIDv7: later ids sort after earlier ones).
     SnapshotId,
     "snapshot id"
 );
 uuid_id!(
-    /// An episode's id (UUIDv7).
+    /// Id of an episode (UUIDv7).
     EpisodeId,
     "episode id"
 );
 uuid_id!(
-    /// A pin's id (UUIDv7).
+    /// Id of a pin (UUIDv7).
     PinId,
     "pin id"
 );
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_names_round_trip_through_text() {
+    fn hash_ids_round_trip_through_text() {
         let id = ChunkId::of(b"hello");
         assert_eq!(id.to_string().parse::<ChunkId>().unwrap(), id);
         assert!("xyz".parse::<ChunkId>().is_err());

@@ -1,7 +1,7 @@
-//! The index over the packs: LMDB, one key space per kind of thing.
+//! Index over the packs: LMDB, one table per kind of record.
 //!
-//! Never synced by a commit: what it says can be rebuilt from the packs (see `recovery.rs`). A killed
-//! process leaves it consistent; a crashed machine may not, which the boot mark finds out.
+//! Commits do not sync it: its content can be rebuilt from the packs (see `recovery.rs`). A killed process
+//! leaves it consistent. A machine crash may not, which the trust marker detects (`index_trust.rs`).
 
 use std::fs::File;
 use std::io;
@@ -12,26 +12,27 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
-use crate::change::Change;
 use crate::codec::{Decoded, Reader};
 use crate::error::{IoContext, Result, StoreError};
 use crate::id::EpisodeId;
+use crate::lock_wait::WriteWaits;
+use crate::log_record::Change;
 use crate::pack::Location;
 use crate::platform;
-use crate::recent::Memory;
 use crate::record::Kind;
-use crate::waiting::WriteWaits;
+use crate::unsettled_rows::UnsettledCache;
 
-/// Address space of the index, not memory or disk. The same for every process, whatever the index holds: whoever mapped less
-/// than another process has written could not read any more until the store is opened again.
+/// Address space of the index in bytes, not memory or disk. Every process uses the same size, whatever the
+/// index holds: a process that maps less than another one has written could not read until it reopens the
+/// store.
 const MAP_SIZE: usize = 1 << 40;
-/// The least address space, where the system gives no more.
+/// Smallest address space to try, in bytes.
 const MAP_SIZE_MIN: usize = 1 << 30;
 const READERS_MAX: u32 = 1024;
-/// Room for the table of readers, 64 bytes each, and what comes before it.
-const LOCK_FILE: u64 = 72 << 10;
-/// A disk with less room than this in bytes is full.
-const FULL: u64 = 1 << 20;
+/// Size of LMDB's lock file in bytes: a header and the reader table with 64 bytes per reader.
+const LOCK_FILE_LEN: u64 = 72 << 10;
+/// Free disk space in bytes below which a write error counts as a full disk.
+const FULL_BELOW: u64 = 1 << 20;
 
 pub(crate) type Table = Database<Bytes, Bytes>;
 pub(crate) type ReadTxn<'a> = RoTxn<'a, WithoutTls>;
@@ -45,14 +46,14 @@ pub(crate) struct Index {
     pub(crate) chunks: Table,
     /// node id → location
     pub(crate) nodes: Table,
-    /// number of a commit (big endian) → objects it brought that are not in the tables yet (`recent.rs`)
-    pub(crate) recent: Table,
-    pub(crate) memory: Memory,
-    /// kind, object id → location, epoch of condemnation: readable, but absent to whoever wants to reuse it
+    /// number of a commit (big endian) → its objects that are not in the tables yet (`unsettled_rows.rs`)
+    pub(crate) unsettled: Table,
+    pub(crate) unsettled_cache: UnsettledCache,
+    /// kind, object id → location, epoch of condemnation: readable, but commits must not reuse it
     pub(crate) condemned: Table,
     /// snapshot id → record
     pub(crate) snapshots: Table,
-    /// tree id, snapshot id → nothing: which snapshots have a tree
+    /// tree id, snapshot id → nothing: index of snapshots by tree
     pub(crate) trees: Table,
     /// name → snapshot id
     pub(crate) references: Table,
@@ -66,28 +67,31 @@ pub(crate) struct Index {
     pub(crate) packs: Table,
     /// pack number (big endian) → nothing: bulk packs whose content may not be on disk yet
     pub(crate) unsynced: Table,
-    /// directory, path → stat record (`directory/stat_index.rs`); lost with a rebuild, found out again
+    /// directory, path → stat record (`directory/stat_index.rs`); a cache, lost with a rebuild
     pub(crate) stats: Table,
-    /// the one key `log` → [`LogState`]; LMDB's own table of tables, a page of which every commit writes anyway
+    /// the one key `log` → [`LogState`]; in LMDB's unnamed root database, a page of which every commit writes
+    /// anyway
     pub(crate) meta: Table,
 }
 
-/// Where the log stands. Read and written only under the write lock.
+/// Current state of the log. Read and written only under the write lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LogState {
     /// Number of the last commit.
     pub(crate) sequence: u64,
-    /// Id of the last commit record: each names the one before, so leftovers never pass for commits.
+    /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
+    /// pass for commits.
     pub(crate) previous: [u8; 32],
     pub(crate) pack: u32,
     pub(crate) end: u64,
     pub(crate) next_pack: u32,
     /// Grows with every garbage collection.
     pub(crate) epoch: u64,
-    /// Objects of commits up to this one are in their tables; of later ones some may be in `recent`.
+    /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
+    /// rows.
     pub(crate) settled: u64,
-    /// How many.
-    pub(crate) waiting: u32,
+    /// Number of objects and snapshots in unsettled rows.
+    pub(crate) unsettled_count: u32,
 }
 
 impl LogState {
@@ -100,7 +104,7 @@ impl LogState {
         out.extend_from_slice(&self.next_pack.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
         out.extend_from_slice(&self.settled.to_le_bytes());
-        out.extend_from_slice(&self.waiting.to_le_bytes());
+        out.extend_from_slice(&self.unsettled_count.to_le_bytes());
         out
     }
 
@@ -114,7 +118,7 @@ impl LogState {
             next_pack: reader.u32()?,
             epoch: reader.u64()?,
             settled: reader.u64()?,
-            waiting: reader.u32()?,
+            unsettled_count: reader.u32()?,
         };
         reader.end()?;
         Ok(state)
@@ -138,17 +142,18 @@ const TABLES: [&str; 13] = [
     "stats",
 ];
 
-/// How the environment, and with it the store, is opened.
+/// Access mode of the environment, and with it of the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// As one of any number of processes.
+    /// Read and write, together with any number of other processes.
     Shared,
-    /// Where nobody writes: neither a byte nor a lock of the directory is touched.
+    /// Read only, without a writer: no byte is written and no lock is taken in the directory.
     ReadOnly,
 }
 
 impl Index {
-    /// Opens the index in `directory`, and makes its tables if it is a new one. Takes the write lock only for that.
+    /// Opens the index in `directory` and creates its tables if it is new. Takes the write lock only to
+    /// create them.
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         reserve_lock_file(directory)?;
         let env = open_environment(directory, Access::Shared)?;
@@ -159,13 +164,13 @@ impl Index {
         }
     }
 
-    /// Opens the index in `directory` where nobody writes to it.
+    /// Opens the index in `directory` for [`Access::ReadOnly`].
     pub(crate) fn open_to_read(directory: &Path) -> Result<Self> {
         let env = open_environment(directory, Access::ReadOnly)?;
         Self::with_tables(&env, Access::ReadOnly)?.ok_or_else(|| heed::Error::Mdb(MdbError::Invalid).into())
     }
 
-    /// None if the index has not got all of its tables yet.
+    /// Opens the tables. Returns `None` if some of them do not exist yet.
     fn with_tables(env: &Env<WithoutTls>, access: Access) -> Result<Option<Self>> {
         let data = Data::open(env, access)?;
         data.check()?;
@@ -175,7 +180,7 @@ impl Index {
             tables.extend(env.open_database(&txn, Some(name))?);
         }
         let meta = env.open_database(&txn, None)?;
-        // The handles of a transaction outlive it only if it is committed.
+        // Handles of a transaction outlive it only if it is committed.
         txn.commit()?;
         Ok(match (tables.try_into(), meta) {
             (Ok(tables), Some(meta)) => Some(Self::new(env, data, tables, meta)),
@@ -200,7 +205,7 @@ impl Index {
         let [
             chunks,
             nodes,
-            recent,
+            unsettled,
             condemned,
             snapshots,
             trees,
@@ -218,8 +223,8 @@ impl Index {
             write_waits: WriteWaits::new(env.path().to_owned()),
             chunks,
             nodes,
-            recent,
-            memory: Memory::default(),
+            unsettled,
+            unsettled_cache: UnsettledCache::default(),
             condemned,
             snapshots,
             trees,
@@ -238,22 +243,22 @@ impl Index {
         Ok(self.env.read_txn()?)
     }
 
-    /// Takes the write lock, which one transaction of all processes has at a time.
+    /// Takes the write lock, which one transaction across all processes holds at a time.
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
         let _wait = self.write_waits.begin();
         Ok(self.env.write_txn()?)
     }
 
-    /// Writes everything to disk, in a file as long as it says it is.
+    /// Extends the file to its full length and syncs it.
     pub(crate) fn sync(&self) -> Result<()> {
         self.data.lengthen()?;
         Ok(self.env.force_sync()?)
     }
 
-    /// Commits.
+    /// Commits the transaction and extends the file to its full length.
     pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
-        txn.commit().map_err(|error| explain(error, self.env.path()))?;
-        // What was committed is committed; a file that stayed short is built anew when it is opened.
+        txn.commit().map_err(|error| report_full_disk(error, self.env.path()))?;
+        // The transaction is committed. A file that stayed short is rebuilt at the next open.
         drop(self.data.lengthen());
         Ok(())
     }
@@ -269,7 +274,7 @@ impl Index {
         Ok(self.meta.put(txn, b"log", &state.encode())?)
     }
 
-    /// Makes a change to the tables of records.
+    /// Applies a change to the tables of records.
     pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
         match change {
             Change::PutSnapshot(snapshot) => {
@@ -306,7 +311,7 @@ impl Index {
         Ok(())
     }
 
-    /// Takes all rows of a table; for tables that are small or wanted whole.
+    /// Reads all rows of a table; for tables that are small or needed whole.
     pub(crate) fn rows(&self, txn: &RoTxn<'_>, table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rows = Vec::new();
         for entry in table.iter(txn)? {
@@ -316,20 +321,20 @@ impl Index {
         Ok(rows)
     }
 
-    /// The table of live objects of a kind.
+    /// Returns the table of live objects of a kind.
     pub(crate) fn objects(&self, kind: Kind) -> &Table {
         if kind == Kind::Chunk { &self.chunks } else { &self.nodes }
     }
 
-    /// Where a live object lies: one that a commit may rely on.
+    /// Returns the location of a live object: one that a commit may rely on.
     pub(crate) fn live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         match self.objects(kind).get(txn, id)? {
             Some(location) => Ok(Location::decode(location)),
-            None => self.recent_place(txn, &(kind, *id)),
+            None => self.unsettled_location(txn, &(kind, *id)),
         }
     }
 
-    /// Where an object lies, be it live or condemned.
+    /// Returns the location of an object, live or condemned.
     pub(crate) fn find(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         if let Some(location) = self.live(txn, kind, id)? {
             return Ok(Some(location));
@@ -346,18 +351,19 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     let opened = with_most_address_space(|map_size| {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
-        // SAFETY: without sync a machine crash can leave the file inconsistent; the boot mark makes the next start
-        // rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may write, which is what
-        // read-only access asks of its caller.
+        // SAFETY: without sync a machine crash can leave the file inconsistent; the trust marker makes the
+        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may
+        // write, which `Access::ReadOnly` requires of its caller.
         unsafe { options.flags(flags) };
         // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
         // lock is held.
         unsafe { options.open(directory) }
     });
-    opened.map_err(|error| explain(error, directory))
+    opened.map_err(|error| report_full_disk(error, directory))
 }
 
-/// Opens with [`MAP_SIZE`], or with less where a limit of the process (`RLIMIT_AS`) or of the machine allows no more.
+/// Opens with [`MAP_SIZE`], or with less if a limit of the process (`RLIMIT_AS`) or of the machine requires
+/// it.
 fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) -> heed::Result<T> {
     let mut map_size = MAP_SIZE;
     loop {
@@ -372,29 +378,29 @@ fn with_most_address_space<T>(mut open: impl FnMut(usize) -> heed::Result<T>) ->
     }
 }
 
-/// LMDB maps its lock file into memory and writes to it there: where that has no room, the process dies of it.
-/// So it is given its room before.
+/// Allocates LMDB's lock file in advance. LMDB writes to it through a memory map, so on a full disk the
+/// process would die of `SIGBUS`.
 fn reserve_lock_file(directory: &Path) -> Result<()> {
     let path = directory.join("lock.mdb");
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.at("open", &path)?;
-    let meta = file.metadata().at("stat", &path)?;
-    if meta.blocks() * 512 >= LOCK_FILE {
+    let file = file.context("open", &path)?;
+    let meta = file.metadata().context("stat", &path)?;
+    if meta.blocks() * 512 >= LOCK_FILE_LEN {
         return Ok(());
     }
-    match platform::reserve(&file, 0, LOCK_FILE) {
-        // Nothing is in it yet, so nothing is overwritten.
+    match platform::reserve(&file, 0, LOCK_FILE_LEN) {
+        // The file is empty, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
-            file.write_all_at(&[0; LOCK_FILE as usize], 0).at("write", &path)
+            file.write_all_at(&[0; LOCK_FILE_LEN as usize], 0).context("write", &path)
         }
         Err(Errno::OPNOTSUPP) => Ok(()),
-        other => other.at("write", &path),
+        other => other.context("write", &path),
     }
 }
 
-/// The file of the index. LMDB reads it through a map: where a page is missing that is in use, the process dies.
-/// LMDB leaves out pages at the end that were given up before they were written, so a short file may be a good one;
-/// to tell one that was cut off, every commit makes it as long as the pages it counts.
+/// The data file of the index. LMDB reads it through a memory map, so a missing page in use kills the
+/// process. LMDB does not write trailing pages that were freed before they were written, so a short file may
+/// be valid. To detect a truncated one, every commit extends the file to the pages it counts.
 struct Data {
     env: Env<WithoutTls>,
     file: File,
@@ -405,11 +411,11 @@ impl Data {
     fn open(env: &Env<WithoutTls>, access: Access) -> Result<Self> {
         let path = env.path().join("data.mdb");
         let file =
-            File::options().read(true).write(access == Access::Shared).open(&path).at("open", &path)?;
+            File::options().read(true).write(access == Access::Shared).open(&path).context("open", &path)?;
         Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
 
-    /// How long it is, and how long it should be.
+    /// Returns the length of the file and the length it should have, in bytes.
     fn lengths(&self) -> io::Result<(u64, u64)> {
         let pages = self.env.info().last_page_number as u64 + 1;
         Ok((self.file.metadata()?.len(), pages * self.page_size))
@@ -417,25 +423,26 @@ impl Data {
 
     fn lengthen(&self) -> Result<()> {
         let path = self.env.path();
-        let (is, should) = self.lengths().at("stat", path)?;
+        let (is, should) = self.lengths().context("stat", path)?;
         if is >= should {
             return Ok(());
         }
-        // Only ever makes it longer, whoever else does.
+        // Never shrinks the file, even if other processes extend it at the same time.
         match platform::reserve(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
-                let (is, should) = self.lengths().at("stat", path)?;
-                if is < should { self.file.set_len(should).at("extend", path) } else { Ok(()) }
+                let (is, should) = self.lengths().context("stat", path)?;
+                if is < should { self.file.set_len(should).context("extend", path) } else { Ok(()) }
             }
-            other => other.at("extend", path),
+            other => other.context("extend", path),
         }
     }
 
-    /// Refuses a file that was cut off. One that someone has just committed to is about to have its length.
+    /// Rejects a truncated file. Retries briefly, because another process may be about to extend it after a
+    /// commit.
     fn check(&self) -> Result<()> {
         for _ in 0..20 {
-            let (is, should) = self.lengths().at("stat", self.env.path())?;
+            let (is, should) = self.lengths().context("stat", self.env.path())?;
             if is >= should {
                 return Ok(());
             }
@@ -445,10 +452,10 @@ impl Data {
     }
 }
 
-/// A disk without room is said to be one: LMDB calls a write that was cut short an I/O error.
-fn explain(error: heed::Error, directory: &Path) -> StoreError {
+/// Reports a full disk as such: LMDB turns a short write into a plain I/O error.
+fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
     match &error {
-        heed::Error::Io(source) if is_no_room(source, directory) => StoreError::Io {
+        heed::Error::Io(source) if is_disk_full(source, directory) => StoreError::Io {
             action: "write the index in",
             path: directory.to_owned(),
             source: Errno::NOSPC.into(),
@@ -457,8 +464,8 @@ fn explain(error: heed::Error, directory: &Path) -> StoreError {
     }
 }
 
-fn is_no_room(error: &io::Error, path: &Path) -> bool {
-    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL);
+fn is_disk_full(error: &io::Error, path: &Path) -> bool {
+    let full = || rustix::fs::statvfs(path).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < FULL_BELOW);
     let cut_short = error.raw_os_error() == Some(Errno::IO.raw_os_error());
     error.kind() == io::ErrorKind::StorageFull || (cut_short && full())
 }
@@ -469,12 +476,12 @@ pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
     key
 }
 
-/// Two ids, one after the other, as a key.
+/// Concatenates two ids into a key.
 pub(crate) fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, second].concat()
 }
 
-/// Roots have sixteen zeros for a parent.
+/// Returns the key of an episode among its siblings. The parent of a root is sixteen zero bytes.
 pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
     joined(parent.unwrap_or(&[0; 16]), id)
 }
@@ -494,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn less_address_space_is_taken_where_there_is_not_enough() {
+    fn a_smaller_map_is_used_if_address_space_is_limited() {
         let tried = |most: usize| {
             let mut tried = Vec::new();
             let opened = with_most_address_space(|map_size| {
@@ -513,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_without_room_is_said_to_be_full() {
+    fn a_full_index_is_reported_as_full() {
         let directory = tempfile::tempdir().unwrap();
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(64 << 10).max_dbs(1);

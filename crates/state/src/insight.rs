@@ -1,7 +1,7 @@
-//! The insight diff: what differs between two trees, judged as far as a program can judge it.
+//! Insight diff: the differences between two trees with line counts and risk notes.
 //!
-//! For a search that rewards or punishes steps, and for a person who looks at what an agent did. It is
-//! plain data with stable codes (`report.rs`).
+//! For a search that rewards or punishes steps, and for a person who reviews an agent's work. It is plain
+//! data with stable codes (`report.rs`).
 
 mod lines;
 mod report;
@@ -14,7 +14,7 @@ use crate::diff::{Difference, DifferenceKind, diff};
 use crate::error::Result;
 use crate::node::NodeKind;
 use crate::tree::{Entry, Node, Tree, join};
-use crate::walk_limits::{WalkUsage, waiting_size};
+use crate::walk_limits::{WalkUsage, queued_size};
 pub use lines::LINE_DIFF_MAX;
 pub(crate) use lines::{Content, LineDiff};
 pub use report::{
@@ -27,11 +27,11 @@ pub use secrets::SecretPattern;
 const LARGE_LINES: u64 = 200;
 /// Losing more files than this is a large deletion.
 const LARGE_FILES: u64 = 100;
-/// Most notes of one kind about one entry: more would say no more.
+/// Most notes of one kind about one entry.
 const NOTES_MAX: usize = 100;
 
-/// Compares two trees and judges what differs. Reads the content of files that differ, up to
-/// [`LINE_DIFF_MAX`] each.
+/// Compares two trees and assesses the differences. Reads the content of files that differ, up to
+/// [`LINE_DIFF_MAX`] bytes each.
 pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let differences = diff(from, to)?;
     let usage = &WalkUsage::new(to.store().walk_limits());
@@ -50,12 +50,12 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     Ok(InsightDiff { version: INSIGHT_VERSION, from: from.id(), to: to.id(), totals, notes, entries })
 }
 
-/// One difference, being judged.
+/// One difference that is being assessed.
 struct Inspection<'a> {
     from: &'a Tree,
     to: &'a Tree,
     difference: &'a Difference,
-    /// Shared by all that are judged at the same time.
+    /// Shared by all inspections that run at the same time.
     usage: &'a WalkUsage,
 }
 
@@ -111,14 +111,14 @@ impl Inspection<'_> {
         Ok(notes)
     }
 
-    /// Notes what a renamed directory brings to its new place: the same files, but a name counts by where it
-    /// is, and a link by how deep.
+    /// Adds notes about the entries of a renamed directory. The files are the same, but the risk of a name
+    /// depends on its path, and that of a relative link on its depth.
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
-        self.usage.add(waiting_size(b"", directory))?;
+        self.usage.add(queued_size(b"", directory))?;
         let mut open = vec![(Vec::new(), directory.clone())];
         while let Some((below, directory)) = open.pop() {
-            self.usage.remove(waiting_size(&below, &directory));
+            self.usage.remove(queued_size(&below, &directory));
             if notes.len() >= NOTES_MAX {
                 continue;
             }
@@ -133,7 +133,7 @@ impl Inspection<'_> {
                     notes.push(RiskNote { path: Some(TreePath(path.clone())), ..RiskNote::from(code) });
                 }
                 if let Node::Directory(directory) = entry.node {
-                    self.usage.add(waiting_size(&below, &directory))?;
+                    self.usage.add(queued_size(&below, &directory))?;
                     open.push((below, directory));
                 }
                 Ok(())
@@ -175,7 +175,7 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     let (added, removed) = (diff.added(), diff.removed());
     insight.lines_added = Some(added);
     insight.lines_removed = Some(removed);
-    // Lines that were replaced are not lost.
+    // Replaced lines are not lost.
     let lost = removed.saturating_sub(added);
     if lost > LARGE_LINES && lost * 2 > diff.old_lines() as u64 {
         insight.notes.push(RiskCode::LargeDeletion.into());

@@ -4,10 +4,11 @@
 //! once, as an ordinary user. On it:
 //!
 //! - a [`VirtualTree`] is a mutable tree in memory over a snapshot: restore and clone take constant time,
-//!   commit costs what changed. This is what a search steps on.
-//! - [`snapshot_directory`] and [`checkout`] bring real directories in and out.
-//! - a [`Tree`] reads a snapshot; [`diff`] compares two, and [`insight`] says what a difference means.
-//! - [`Store::collect_garbage`], [`Store::verify`], references, pins and episodes do what their names say.
+//!   the cost of a commit depends on the changes. A search works on these.
+//! - [`snapshot_directory`] and [`checkout`] copy directories of the file system in and out.
+//! - a [`Tree`] reads a snapshot; [`diff`] compares two, and [`insight`] assesses the differences.
+//! - [`Store::collect_garbage`] frees space, [`Store::verify`] checks a store, references name snapshots, pins
+//!   keep them, and episodes record the steps of a search.
 //!
 //! ```
 //! use workspace_state::{Expect, NewSnapshot, Store, Tree, diff};
@@ -42,15 +43,15 @@
 //! # }
 //! ```
 //!
-//! Where to read on: `store.rs` has the layout on disk, `commit.rs` how a commit becomes part of it,
-//! `page.rs` and `node.rs` what trees are made of, `gc.rs` how they go away again.
+//! Further reading: `store.rs` documents the layout on disk, `commit.rs` the commit protocol, `page.rs` and
+//! `node.rs` the format of trees, `gc.rs` garbage collection.
 
+mod access_lock;
 mod archive;
 mod batch;
 mod byte_lock;
 mod cache;
 mod cancel;
-mod change;
 mod checkpoint;
 mod chunker;
 mod codec;
@@ -67,25 +68,24 @@ mod gc;
 mod history;
 mod id;
 mod index;
+mod index_trust;
 mod insight;
 mod lock_holder;
+mod lock_wait;
 mod log;
-mod log_records;
+mod log_record;
+mod log_scan;
 mod loss;
-mod mark;
 mod node;
 mod notice;
 mod pack;
 mod page;
 mod patch;
-mod pending;
 mod pin;
 pub mod platform;
 mod pool;
-mod presence;
 mod progress;
 mod quote;
-mod recent;
 mod record;
 mod records;
 mod recovery;
@@ -101,9 +101,10 @@ mod store;
 #[doc(hidden)]
 pub mod testing;
 mod tree;
+mod uncommitted_objects;
+mod unsettled_rows;
 mod verify;
 mod virtual_tree;
-mod waiting;
 mod walk_limits;
 
 pub use archive::{
@@ -111,15 +112,14 @@ pub use archive::{
     ImportReport, LimitKind, ListedFile, MemoryBudget, SkippedMember, export_tar, import_tar, list_tar,
 };
 pub use cancel::{Cancel, CancelOnDrop, CancelReader, Cancelled};
-pub use change::{Durability, Expect};
 pub use codec::DecodeError;
 pub use counts::IndexCounts;
-pub use diff::{Beside, Difference, DifferenceKind, Subtree, diff, diff_beside};
+pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff, diff_both};
 pub use directory::{
-    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, Looks, Reading, SkipReason, Skipped,
-    SkippedEntries, SnapshotOptions, SnapshotReport, WriteLimit, apply_changes, checkout, escape_attributes,
-    ignored_paths, materialize, note_snapshot, open_plain, preview_directory, preview_directory_with,
-    snapshot_directory, snapshot_directory_with, unescape_attributes, user_attributes,
+    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, SkipReason, Skipped,
+    SkippedEntries, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit, apply_changes, checkout,
+    escape_attributes, ignored_paths, materialize, open_plain, preview_directory, preview_directory_with,
+    snapshot_directory, snapshot_directory_with, track_snapshot, unescape_attributes, user_attributes,
 };
 pub use episode::{Episode, EpisodeLink, EpisodeSummary};
 pub use error::{Result, StoreError};
@@ -131,6 +131,7 @@ pub use insight::{
     ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff,
     LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern, Totals, TreePath, insight,
 };
+pub use log_record::{Durability, Expect};
 pub use loss::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
 pub use notice::{Notice, set_notice_handler};
@@ -144,5 +145,7 @@ pub use snapshot::{NewSnapshot, Snapshot, Timestamp};
 pub use store::Store;
 pub use tree::{BadPath, DEPTH_MAX, DirectoryNode, Entry, Node, Tree};
 pub use verify::{Damage, VerifyReport};
-pub use virtual_tree::{Attributes, FileAt, SameFile, Stat, Taken, TreeError, VirtualEntry, VirtualTree};
+pub use virtual_tree::{
+    AddOutcome, Attributes, FileToAdd, LinkedFile, Stat, TreeError, VirtualEntry, VirtualTree,
+};
 pub use walk_limits::{LimitExceeded, WalkLimits, WalkUsage, xattrs_size};

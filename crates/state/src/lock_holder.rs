@@ -1,24 +1,25 @@
-//! Names of lock holders, for people who wait for one.
+//! PIDs of lock holders, for notices to people who wait for a lock.
 //!
-//! A holder is named only if it is certain: PIDs are reused, and those of another PID namespace mean nothing here.
+//! A PID is reported only if it is certain: PIDs are reused, and those of another PID namespace have no
+//! meaning here.
 
 use std::fs::File;
 use std::path::Path;
 
-/// PID of the process that holds the write lock of the LMDB environment in `directory`.
+/// Returns the PID of the process that holds the write lock of the LMDB environment in `directory`.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn of_write_lock(directory: &Path) -> Option<u32> {
     use std::os::unix::fs::FileExt;
 
-    /// Fields of `MDB_txbody` before its mutex; the structure is padded to a cache line, and the mutex of writers
-    /// follows.
+    /// Size of the fields of `MDB_txbody` before its mutex. The structure is padded to a cache line, followed
+    /// by the writers' mutex.
     const FIELDS: usize = 24;
     const CACHE_LINE: usize = 64;
     let path = directory.join("lock.mdb");
     let offset = (FIELDS + size_of::<libc::pthread_mutex_t>()).next_multiple_of(CACHE_LINE);
     let mut word = [0; 4];
     File::open(&path).ok()?.read_exact_at(&mut word, offset as u64).ok()?;
-    // A robust mutex of glibc begins with the thread id of its owner, below two flags.
+    // A robust glibc mutex begins with the thread id of its owner; the two upper bits are flags.
     let thread = u32::from_ne_bytes(word) & (u32::MAX >> 2);
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
@@ -30,7 +31,7 @@ pub(crate) fn of_write_lock(_directory: &Path) -> Option<u32> {
     None
 }
 
-/// PID of the process that holds the `flock` of a file exclusively.
+/// Returns the PID of the process that holds an exclusive `flock` on a file.
 #[cfg(target_os = "linux")]
 pub(crate) fn of_exclusive_lock(file: &File, path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -53,7 +54,7 @@ pub(crate) fn of_exclusive_lock(_file: &File, _path: &Path) -> Option<u32> {
     None
 }
 
-/// Whether a process has the file open. False as well if it may not be looked at.
+/// Returns true if a process has the file open, false also if its descriptors may not be read.
 #[cfg(target_os = "linux")]
 fn has_open(pid: u32, path: &Path) -> bool {
     let Ok(path) = std::fs::canonicalize(path) else { return false };

@@ -1,4 +1,4 @@
-//! The log: where small commits go, one behind the other, and what is synced for all of them.
+//! The log: appending commits, and syncing them in groups.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -7,29 +7,29 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use heed::RwTxn;
 
-use crate::change::LogEnd;
 use crate::commit::lock;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::index::{Index, LogState};
+use crate::log_record::LogEnd;
 use crate::pack::{PACK_HEADER, Packs, Role};
 use crate::platform::start_writeback;
-use crate::record::{self, Effort, HEADER, Kind};
+use crate::record::{self, Compression, HEADER, Kind};
 use crate::store::Inner;
 
-/// A log pack is closed when it is larger than this.
+/// Size in bytes above which a log pack is closed.
 const LOG_MAX: u64 = 64 << 20;
-/// How far the log is filled with zeros ahead of its end. Overwriting blocks that exist needs no
-/// journal commit of the filesystem: a sync takes about half the time.
-const ZEROS_AHEAD: u64 = 1 << 20;
-/// A process that has made fewer synced commits than this is not worth the zeros.
-const WORTH_ZEROS: u32 = 4;
+/// Number of zero bytes preallocated after the end of the log. Overwriting existing blocks needs no journal
+/// commit of the file system: a sync takes about half the time.
+const PREALLOCATED: u64 = 1 << 20;
+/// Number of synced commits of a process before it preallocates.
+const PREALLOCATE_AFTER: u32 = 4;
 
-/// What this process knows of the log.
+/// State of the log in this process.
 #[derive(Default)]
 pub(crate) struct Log {
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Groups written that are to be synced.
+    /// Number of written groups that included a synced commit.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     synced: Condvar,
@@ -44,36 +44,36 @@ struct SyncState {
 }
 
 impl Log {
-    /// How far the log is known to be on disk.
+    /// Returns the end of the log that is known to be on disk.
     pub(crate) fn durable(&self) -> LogEnd {
         lock(&self.sync).done
     }
 
-    /// Whether a sync has failed: what the disk holds is unknown from then on.
+    /// Returns true after a failed sync: the content of the disk is unknown from then on.
     pub(crate) fn has_failed(&self) -> bool {
         lock(&self.sync).failed
     }
 
-    /// Nothing is written by this process any more.
-    pub(crate) fn give_up(&self) {
+    /// Stops all further writes of this process.
+    pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
         sync.failed = true;
         sync.running = false;
         self.synced.notify_all();
     }
 
-    /// A sync that failed is not tried again: the kernel may have dropped what it could not write, and would say
-    /// that all is well.
-    pub(crate) fn believe(&self, synced: std::io::Result<()>) -> std::io::Result<()> {
+    /// Poisons the log if a sync failed. A failed sync is never retried: the kernel may have dropped the
+    /// dirty pages and would report success.
+    pub(crate) fn poison_on_error(&self, synced: std::io::Result<()>) -> std::io::Result<()> {
         if synced.is_err() {
-            self.give_up();
+            self.poison();
         }
         synced
     }
 }
 
 impl Inner {
-    /// The state of the log, with room in its pack.
+    /// Returns the state of the log, after starting a new pack if the current one is full.
     pub(crate) fn log_for_writing(&self, txn: &mut RwTxn<'_>) -> Result<LogState> {
         match self.index.log_state(txn)? {
             Some(state) if state.end < LOG_MAX => Ok(state),
@@ -85,16 +85,16 @@ impl Inner {
         }
     }
 
-    /// What the log holds is on disk before the next one is written: as a whole it is always a prefix of what was
-    /// committed.
+    /// Truncates and syncs the log before the next one is started, so that the logs together always hold a
+    /// prefix of the commits.
     pub(crate) fn close_log(&self, state: &LogState) -> Result<()> {
         let (file, path) = (self.log_file(state.pack)?, self.packs.path(state.pack));
-        file.set_len(state.end).at("shorten", &path)?;
+        file.set_len(state.end).context("shorten", &path)?;
         let synced = failpoint::hit("old-log-sync").and_then(|()| file.sync_all());
-        self.log.believe(synced).at("sync", &path)
+        self.log.poison_on_error(synced).context("sync", &path)
     }
 
-    /// A number that no pack has had.
+    /// Allocates a pack number that was never used.
     pub(crate) fn allocate_pack(&self) -> Result<u32> {
         self.mark_written()?;
         let mut txn = self.index.write()?;
@@ -118,32 +118,32 @@ impl Inner {
         }
     }
 
-    pub(crate) fn write_log(&self, writing: &mut Writing, state: &mut LogState, synced: bool) -> Result<()> {
+    pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
-        let length = file.metadata().at("stat", &path)?.len();
-        let end = writing.end();
-        // A header of zeros behind the last record: what a killed writer left there is cut off.
+        let length = file.metadata().context("stat", &path)?.len();
+        let end = append.end();
+        // A header of zeros after the last record cuts off leftovers of a killed writer.
         let terminator = HEADER.min(length.saturating_sub(end) as usize);
-        writing.bytes.resize(writing.bytes.len() + terminator, 0);
+        append.bytes.resize(append.bytes.len() + terminator, 0);
         failpoint::hit("log-write")
-            .and_then(|()| file.write_all_at(&writing.bytes, writing.start))
-            .at("write", &path)?;
-        writing.bytes.truncate((end - writing.start) as usize);
+            .and_then(|()| file.write_all_at(&append.bytes, append.start))
+            .context("write", &path)?;
+        append.bytes.truncate((end - append.start) as usize);
         if synced {
             let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
-            if writes >= WORTH_ZEROS && end + ZEROS_AHEAD / 16 > length {
-                let zeros = vec![0; ZEROS_AHEAD as usize];
-                // Only saves time; on a full disk the log simply ends here.
+            if writes >= PREALLOCATE_AFTER && end + PREALLOCATED / 16 > length {
+                let zeros = vec![0; PREALLOCATED as usize];
+                // Only an optimisation; on a full disk the log simply ends here.
                 drop(file.write_all_at(&zeros, end.max(length)));
             }
-            start_writeback(&file, writing.start, end - writing.start);
+            start_writeback(&file, append.start, end - append.start);
         }
         state.end = end;
         Ok(())
     }
 
-    /// Syncs the log at least to `target`, together with everyone else who waits.
+    /// Syncs the log at least up to `target`, together with all other waiting threads.
     pub(crate) fn sync_log(&self, target: LogEnd) -> Result<()> {
         let log = &self.log;
         let mut sync = lock(&log.sync);
@@ -173,8 +173,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The log as it is now, at least up to `target`: everything committed so far rides along.
-    fn present_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
+    /// Returns the current end of the log, at least `target`, and its file. Everything committed so far is
+    /// synced along.
+    fn current_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
         loop {
             let reached = {
                 let txn = self.index.read()?;
@@ -182,57 +183,59 @@ impl Inner {
                 state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
             };
             match self.log_file(reached.pack) {
-                // A collection has closed and removed it meanwhile. It was synced before the next one began.
+                // A garbage collection has closed and removed it since. It was synced before the next one was
+                // started.
                 Err(StoreError::Io { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound && self.has_moved_on(reached)? => {}
+                    if source.kind() == std::io::ErrorKind::NotFound && self.has_newer_log(reached)? => {}
                 other => return Ok((reached, other?)),
             }
         }
     }
 
-    fn has_moved_on(&self, from: LogEnd) -> Result<bool> {
+    fn has_newer_log(&self, from: LogEnd) -> Result<bool> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
     }
 
     fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
-        let (reached, file) = self.present_log(target)?;
+        let (reached, file) = self.current_log(target)?;
         let synced = failpoint::hit("log-sync")
             .and_then(|()| file.sync_data())
             .and_then(|()| failpoint::hit("after-sync"));
-        self.log.believe(synced).at("sync", &self.packs.path(reached.pack))?;
+        self.log.poison_on_error(synced).context("sync", &self.packs.path(reached.pack))?;
         Ok(reached)
     }
 
-    /// Takes back from the log what the index never came to know. The next commit would overwrite it; without
-    /// one, a rebuild would find commits there whose makers were told that they failed.
-    pub(crate) fn void_log(&self, pack: u32, start: u64) -> Result<()> {
-        // The write lock went with the transaction that failed: someone else may have written there since.
+    /// Discards bytes of a failed commit from the log. The next commit would overwrite them; without one, a
+    /// rebuild would find commits that were reported as failed.
+    pub(crate) fn discard_log_tail(&self, pack: u32, start: u64) -> Result<()> {
+        // The write lock was released with the failed transaction: another process may have written there
+        // since.
         let txn = self.index.write()?;
         let state = self.index.log_state(&txn)?;
         if state.as_ref().is_none_or(|state| state.next_pack <= pack) {
-            // A log that this very commit began: nobody else has the number.
+            // This commit started the log: no other process knows its number.
             *lock(&self.log.file) = None;
             self.packs.remove(pack)?;
             return self.packs.sync_directory();
         }
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
-            // Without room for this there was none for what is to be taken back.
-            file.write_all_at(&[0; HEADER], start).at("write", &self.packs.path(pack))?;
-            self.log.believe(file.sync_data()).at("sync", &self.packs.path(pack))?;
+            // Overwrites bytes that were already written, so it needs no free space.
+            file.write_all_at(&[0; HEADER], start).context("write", &self.packs.path(pack))?;
+            self.log.poison_on_error(file.sync_data()).context("sync", &self.packs.path(pack))?;
         }
         Ok(())
     }
 
-    /// Cuts off the zeros ahead of the log's end. Only for the last who has the store open.
+    /// Truncates the preallocated zeros. Only for the last process that has the store open.
     pub(crate) fn trim_log(&self) -> Result<()> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
-        if file.metadata().at("stat", &path)?.len() > state.end {
-            failpoint::hit("trim-log").and_then(|()| file.set_len(state.end)).at("shorten", &path)?;
+        if file.metadata().context("stat", &path)?.len() > state.end {
+            failpoint::hit("trim-log").and_then(|()| file.set_len(state.end)).context("shorten", &path)?;
         }
         Ok(())
     }
@@ -240,21 +243,22 @@ impl Inner {
     /// Makes everything committed so far durable, buffered commits included.
     pub(crate) fn sync_packs(&self) -> Result<()> {
         let mut txn = self.index.write()?;
-        self.settle_unsynced(&mut txn, &[])?;
+        self.sync_unsynced_packs(&mut txn, &[])?;
         if let Some(state) = self.index.log_state(&txn)? {
             let synced = self.log_file(state.pack)?.sync_data();
-            self.log.believe(synced).at("sync", &self.packs.path(state.pack))?;
+            self.log.poison_on_error(synced).context("sync", &self.packs.path(state.pack))?;
         }
         self.index.commit(txn)
     }
 }
 
-/// A commit that failed right after it began a log leaves a pack whose number the next one takes again.
+/// Returns false if the file was deleted. A commit that failed right after it started a log deletes the pack,
+/// and the next one reuses its number.
 fn has_name(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }
 
-/// Begins a new log. The old one was closed.
+/// Starts a new log. The old one must be closed.
 pub(crate) fn next_log(
     packs: &Packs,
     index: &Index,
@@ -266,29 +270,29 @@ pub(crate) fn next_log(
     Ok(state)
 }
 
-/// Creates the pack of a new log, which the index does not know yet.
+/// Creates the pack of a new log, without adding it to the index.
 pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
-    failpoint::hit("next-log").at("extend the log in", packs.directory())?;
+    failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
     state.end = PACK_HEADER;
     let file = packs.create(state.pack, Role::Log)?;
-    file.sync_all().at("sync", &packs.path(state.pack))?;
+    file.sync_all().context("sync", &packs.path(state.pack))?;
     packs.sync_directory()
 }
 
-/// Bytes on their way to the end of the log.
-pub(crate) struct Writing {
+/// Bytes that are about to be appended to the log.
+pub(crate) struct LogAppend {
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Writing {
+impl LogAppend {
     pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
-    /// Takes encoded records. Who is alone in its group needs them no more.
+    /// Appends encoded records. Moves the buffer if the request is alone in its group.
     pub(crate) fn take(&mut self, records: &mut Vec<u8>, alone: bool) {
         if alone && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);
@@ -299,7 +303,7 @@ impl Writing {
 
     pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
         let id = *blake3::hash(payload).as_bytes();
-        record::append(&mut self.bytes, kind, &id, payload, Effort::None)?;
+        record::append(&mut self.bytes, kind, &id, payload, Compression::None)?;
         Ok(id)
     }
 }

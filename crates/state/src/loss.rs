@@ -1,4 +1,4 @@
-//! Losses of a rebuild: the index as it was, compared with the one that the packs gave.
+//! Losses of a rebuild: compares the old index with the one rebuilt from the packs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,23 @@ use crate::recovery::remove_directory;
 use crate::snapshot::Timestamp;
 use crate::verify::Damage;
 
-/// Prefix of the names of old indexes that were kept, followed by a number.
-const OLD: &str = "index.old-";
-/// Most old indexes that are kept. The first ones know the most, so the last one makes way.
-const OLD_MAX: u32 = 4;
+/// Prefix of the names of kept old indexes, followed by a number.
+const OLD_INDEX_PREFIX: &str = "index.old-";
+/// Most old indexes that are kept. The first ones know the most, so the last one is replaced.
+const OLD_INDEXES_MAX: u32 = 4;
 
-/// A rebuild of the index from the packs: its result, and what went with the old index.
+/// Report of a rebuild of the index from the packs: its result, and what was lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
     /// Contents of the new index.
     pub index: IndexCounts,
-    /// Commits at the end of the log that a crash of the machine left incomplete, and that are gone.
+    /// Commits at the end of the log that a machine crash left incomplete, and that were dropped.
     pub commits_given_up: u64,
     /// Commit records are missing from the middle of the log.
     pub log_damaged: bool,
-    /// The old index could not be read, so that nobody knows what it held.
+    /// The old index could not be read, so its content is unknown.
     pub old_unreadable: bool,
-    /// Records of the old index that the packs do not hold any more.
+    /// Records of the old index that the packs no longer hold.
     pub lost: Loss,
     /// Rows of the old index that were wrong.
     pub mended: Vec<Damage>,
@@ -52,27 +52,27 @@ pub struct Loss {
 /// A snapshot that was lost, as the old index described it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LostSnapshot {
-    /// Its id.
+    /// Unique id.
     pub id: SnapshotId,
-    /// Its time; none if its record could not be decoded.
+    /// Creation time; `None` if its record could not be decoded.
     pub time: Option<Timestamp>,
-    /// Its message; none if its record could not be decoded.
+    /// Message; `None` if its record could not be decoded.
     pub message: Option<String>,
 }
 
-/// A reference that is gone, or back at an earlier snapshot.
+/// A reference that is gone, or reset to an earlier snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LostReference {
-    /// Its name.
+    /// Name of the reference.
     pub name: String,
-    /// The snapshot it was at; none if its row was damaged.
+    /// Target in the old index; `None` if its row was damaged.
     pub was: Option<SnapshotId>,
-    /// The snapshot it is at now; none if it is gone.
+    /// Current target; `None` if it is gone.
     pub is: Option<SnapshotId>,
 }
 
 impl RebuildReport {
-    /// Everything about the rebuild that a person should know, a sentence each.
+    /// Describes everything about the rebuild that a person should know, one sentence each.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let lost = &self.lost;
@@ -107,27 +107,28 @@ impl RebuildReport {
 }
 
 impl Loss {
-    /// Whether nothing was lost.
+    /// Returns true if nothing was lost.
     pub fn is_empty(&self) -> bool {
         self.snapshots.is_empty() && self.references.is_empty() && self.episodes.is_empty()
     }
 }
 
-/// A free name for an index that is moved aside. Where there are many already, the last of them goes.
+/// Returns a free name for the old index. If all names are taken, removes the last old index.
 pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
-    let name = |number: u32| store.join(format!("{OLD}{number}"));
-    for number in 1..=OLD_MAX {
+    let name = |number: u32| store.join(format!("{OLD_INDEX_PREFIX}{number}"));
+    for number in 1..=OLD_INDEXES_MAX {
         let path = name(number);
         if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(path);
         }
     }
-    let last = name(OLD_MAX);
+    let last = name(OLD_INDEXES_MAX);
     remove_directory(&last)?;
     Ok(last)
 }
 
-/// Completes the report of a rebuild with what the `old` index knew, and removes that index if it is of no use.
+/// Completes the report of a rebuild with the differences to the `old` index, and removes that index if it is
+/// of no use.
 pub(crate) fn compare(
     store: &Path,
     old: Option<PathBuf>,
@@ -139,9 +140,9 @@ pub(crate) fn compare(
         remove_directory(&old)?;
         return Ok(report);
     }
-    let kept = match Known::read(&old) {
-        Ok(before) => before.compare(&Known::read(&store.join("index"))?, &mut report),
-        // Its damage is why there was a rebuild. It is kept for whoever knows how to read it.
+    let kept = match IndexRecords::read(&old) {
+        Ok(before) => before.compare(&IndexRecords::read(&store.join("index"))?, &mut report),
+        // Its damage caused the rebuild. It is kept for a manual inspection.
         Err(_) => {
             report.old_unreadable = true;
             true
@@ -155,14 +156,14 @@ pub(crate) fn compare(
     Ok(report)
 }
 
-/// The records of an index, and the index to look them up.
-struct Known {
+/// An index and its records.
+struct IndexRecords {
     index: Index,
     records: Records,
     state: LogState,
 }
 
-impl Known {
+impl IndexRecords {
     fn read(directory: &Path) -> Result<Self> {
         let index = Index::open_to_read(directory)?;
         let (records, state) = {
@@ -172,12 +173,12 @@ impl Known {
         Ok(Self { index, records, state })
     }
 
-    /// Enters into the report how the rebuilt index differs; says whether it does.
+    /// Adds the differences to the rebuilt index to the report. Returns true if there are any.
     fn compare(&self, new: &Self, report: &mut RebuildReport) -> bool {
         let differences = self.records.differences_from(&new.records);
         let differs = !differences.is_empty();
         if !report.log_damaged && new.state.sequence >= self.state.sequence {
-            // The log is whole, so the old rows were wrong.
+            // The log is complete, so the old rows were wrong.
             report.mended = differences;
         } else {
             report.lost = self.lost(&new.records);

@@ -29,11 +29,11 @@ pub(crate) const TAG_TIMES_PAGE: u8 = 6;
 const WITH_XATTRS: u8 = 1;
 const WITH_EXTENTS: u8 = 2;
 
-/// Largest node kept inside its directory's entry: any file of one chunk, and ordinary symlinks.
+/// Largest node kept inside its directory's entry, in bytes: any file of one chunk, and ordinary symlinks.
 pub(crate) const INLINE_MAX: usize = 128;
-/// Longest symlink target that Linux takes.
+/// Longest symlink target on Linux, in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
-/// Longest name that Linux takes.
+/// Longest file name on Linux, in bytes.
 pub(crate) const NAME_MAX: usize = 255;
 /// Permission, set-id and sticky bits.
 pub(crate) const MODE_BITS: u16 = 0o7777;
@@ -41,7 +41,7 @@ pub(crate) const MODE_BITS: u16 = 0o7777;
 /// User extended attributes, by full name (`user.…`).
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What an entry of a directory is.
+/// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
@@ -58,27 +58,27 @@ pub enum NodeKind {
 pub enum Extent {
     /// Bytes of a chunk.
     Data {
-        /// How many.
+        /// Length in bytes.
         len: u64,
-        /// Which.
+        /// Id of the chunk.
         chunk: ChunkId,
     },
     /// Zeros that take no space.
     Hole {
-        /// How many.
+        /// Length in bytes.
         len: u64,
     },
 }
 
 impl Extent {
-    /// How many bytes of the file it covers.
+    /// Returns the number of bytes of the file that it covers.
     pub fn len(&self) -> u64 {
         match self {
             Self::Data { len, .. } | Self::Hole { len } => *len,
         }
     }
 
-    /// Never true in a valid node.
+    /// Returns true for an empty extent, which no valid node has.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -91,17 +91,17 @@ pub struct FileNode {
     pub mode: u16,
     /// User extended attributes.
     pub xattrs: Xattrs,
-    /// The content, in order.
+    /// Content in order.
     pub extents: Vec<Extent>,
 }
 
 impl FileNode {
-    /// Length of the content.
+    /// Returns the length of the content in bytes.
     pub fn size(&self) -> u64 {
         self.extents.iter().map(Extent::len).sum()
     }
 
-    /// Whether two files hold the same bytes (extents are a function of content).
+    /// Returns true if two files have the same content (extents are a function of content).
     pub fn same_content(&self, other: &Self) -> bool {
         self.extents == other.extents
     }
@@ -186,7 +186,7 @@ fn decode_extents(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
 /// A symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SymlinkNode {
-    /// Where it points, as it was written.
+    /// Link target as it was written.
     pub target: Vec<u8>,
 }
 
@@ -210,12 +210,12 @@ impl SymlinkNode {
     }
 }
 
-/// Whether a symlink may have this target.
+/// Returns true if a symlink may have this target.
 pub(crate) fn is_valid_target(target: &[u8]) -> bool {
     !target.is_empty() && target.len() <= TARGET_MAX && !target.contains(&0)
 }
 
-/// Whether an entry may have this name.
+/// Returns true if an entry may have this name.
 pub(crate) fn is_valid_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() <= NAME_MAX
@@ -224,13 +224,13 @@ pub(crate) fn is_valid_name(name: &[u8]) -> bool {
         && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// How a directory refers to an entry's node.
+/// Reference from a directory entry to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeRef<'a> {
     Directory(NodeId),
     File(NodeId),
     Symlink(NodeId),
-    /// The node itself.
+    /// The encoded node itself.
     InlineFile(&'a [u8]),
     InlineSymlink(&'a [u8]),
 }
@@ -269,7 +269,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// Reads a reference; an inline node is only delimited here and checked when it is opened.
+    /// Reads a reference. An inline node is only delimited here; it is checked when it is decoded.
     pub(crate) fn read(reader: &mut Reader<'a>) -> Decoded<Self> {
         let tag = reader.u8()?;
         if tag == Self::INLINE {

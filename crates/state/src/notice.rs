@@ -1,4 +1,4 @@
-//! Notices: what a person should hear about a store, whoever opened it.
+//! Notices about a store for people, regardless of which code opened it.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::loss::RebuildReport;
 
-/// Something that happened to a store and that no caller asked for.
+/// Event of a store that no caller asked for.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {
@@ -32,7 +32,8 @@ type Handler = fn(&Notice<'_>);
 
 static HANDLER: OnceLock<Handler> = OnceLock::new();
 
-/// Sets the function that gets every notice of every store in this process. Only the first call has an effect.
+/// Sets the function that receives every notice of every store in this process. Only the first call has an
+/// effect.
 pub fn set_notice_handler(handler: fn(&Notice<'_>)) {
     HANDLER.get_or_init(|| handler);
 }

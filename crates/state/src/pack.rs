@@ -1,10 +1,10 @@
-//! Packs: append-only files of records, the truth of a store.
+//! Packs: append-only files of records, the source of truth of a store.
 //!
 //! Two roles, one format (16 bytes of header, then records back to back):
 //!
-//! - The **log** is shared: every process appends to it while it holds the index's write lock, at the
-//!   end that the index knows. It holds all commit records, and the objects of small commits. Bytes
-//!   behind the known end are leftovers of a killed writer or zeros written ahead.
+//! - The **log** is shared: every process appends to it while it holds the index's write lock, at the end
+//!   recorded in the index. It holds all commit records, and the objects of small commits. Bytes after the
+//!   recorded end are leftovers of a killed writer or preallocated zeros.
 //! - A **bulk** pack is private to the commit that writes it and complete before that commit's record is
 //!   appended to the log.
 
@@ -22,10 +22,10 @@ use crate::record::{HEADER, Header, Kind};
 /// Length of a pack's own header: magic, role, number.
 pub(crate) const PACK_HEADER: u64 = 16;
 const MAGIC: &[u8; 8] = b"EWPACK\x00\x01";
-/// Open packs kept for reading.
+/// Most packs that are kept open for reading.
 const OPEN_MAX: usize = 256;
 
-/// What a pack is for.
+/// Role of a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Role {
@@ -33,17 +33,17 @@ pub(crate) enum Role {
     Bulk = 2,
 }
 
-/// Where a record lies.
+/// Location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) pack: u32,
     pub(crate) offset: u32,
-    /// Length of the whole record.
+    /// Length of the whole record in bytes, header included.
     pub(crate) len: u32,
 }
 
 impl Location {
-    /// The place in the pack behind the record.
+    /// Returns the offset after the record.
     pub(crate) fn end(self) -> u64 {
         u64::from(self.offset) + u64::from(self.len)
     }
@@ -62,7 +62,7 @@ impl Location {
     }
 }
 
-/// The directory of packs, and those that are open.
+/// The directory of packs, with a cache of open files.
 pub(crate) struct Packs {
     directory: PathBuf,
     open: Mutex<HashMap<u32, Arc<File>>>,
@@ -81,9 +81,9 @@ impl Packs {
         self.directory.join(format!("{pack:08x}.pack"))
     }
 
-    /// Makes a new pack, locked from the moment it has its name, so that a collection can tell a pack in
-    /// the making from a leftover. It is found again after a crash only once
-    /// [`Packs::sync_directory`] was called.
+    /// Creates a pack. It is locked before it gets its final name, so that garbage collection can tell a pack
+    /// that is being written from a leftover. It survives a machine crash only after
+    /// [`Packs::sync_directory`].
     pub(crate) fn create(&self, pack: u32, role: Role) -> Result<File> {
         let path = self.path(pack);
         let new = path.with_extension("new");
@@ -93,15 +93,15 @@ impl Packs {
             .create(true)
             .truncate(true)
             .open(&new)
-            .at("create", &new)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).at("lock", &new)?;
+            .context("create", &new)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
         let mut header = [0; PACK_HEADER as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8] = role as u8;
         header[12..].copy_from_slice(&pack.to_le_bytes());
-        file.write_all_at(&header, 0).at("write", &new)?;
-        fs::rename(&new, &path).at("rename", &new)?;
-        // Its number may have been that of a pack that was given up before it was used.
+        file.write_all_at(&header, 0).context("write", &new)?;
+        fs::rename(&new, &path).context("rename", &new)?;
+        // The number may have belonged to a pack that was abandoned before it was used.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         Ok(file)
     }
@@ -112,10 +112,10 @@ impl Packs {
 
     pub(crate) fn open_for_writing(&self, pack: u32) -> Result<File> {
         let path = self.path(pack);
-        OpenOptions::new().read(true).write(true).open(&path).at("open", &path)
+        OpenOptions::new().read(true).write(true).open(&path).context("open", &path)
     }
 
-    /// The pack, opened for reading and remembered.
+    /// Opens a pack for reading, through the cache.
     pub(crate) fn open(&self, pack: u32) -> std::io::Result<Arc<File>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.get(&pack) {
@@ -129,21 +129,21 @@ impl Packs {
         Ok(file)
     }
 
-    /// Removes a pack that nothing refers to. Readers that have it open finish undisturbed.
+    /// Removes an unreferenced pack. Readers that have it open can still read it.
     pub(crate) fn remove(&self, pack: u32) -> Result<()> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         let path = self.path(pack);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.at("remove", &path),
+            other => other.context("remove", &path),
         }
     }
 
-    /// Every pack file there is, in order of number.
+    /// Lists the numbers of all pack files, sorted.
     pub(crate) fn list(&self) -> Result<Vec<u32>> {
         let mut packs = Vec::new();
-        for entry in fs::read_dir(&self.directory).at("list", &self.directory)? {
-            let name = entry.at("list", &self.directory)?.file_name();
+        for entry in fs::read_dir(&self.directory).context("list", &self.directory)? {
+            let name = entry.context("list", &self.directory)?.file_name();
             let number = name
                 .to_str()
                 .and_then(|name| name.strip_suffix(".pack"))
@@ -154,12 +154,12 @@ impl Packs {
         Ok(packs)
     }
 
-    /// The record at `location` with its header, checked against its checksum; `Ok(None)` when the pack is gone.
+    /// Reads the record at `location` and verifies its checksum. Returns `Ok(None)` if the pack is gone.
     fn read_record(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
         let path = || self.path(location.pack);
         let file = match self.open(location.pack) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.at("open", &path())?,
+            other => other.context("open", &path())?,
         };
         let damaged = |reason| StoreError::Damaged {
             what: "a record".to_owned(),
@@ -172,7 +172,7 @@ impl Packs {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 return Err(damaged("the pack is shorter than it was"));
             }
-            other => other.at("read", &path())?,
+            other => other.context("read", &path())?,
         }
         let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(damaged("the index gives an impossible length"));
@@ -186,7 +186,8 @@ impl Packs {
         Ok(Some((header, bytes)))
     }
 
-    /// The content of the record at `location`, proven to be what `id` names.
+    /// Reads the content of the record at `location` and verifies its hash. Returns `Ok(None)` if the pack is
+    /// gone.
     pub(crate) fn read(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let Some((header, bytes)) = self.read_record(location)? else { return Ok(None) };
         let damaged = |reason| StoreError::Damaged {
@@ -201,30 +202,30 @@ impl Packs {
         header.open(&bytes[HEADER..]).map(Some).map_err(|error| damaged(error.0))
     }
 
-    /// What the header of a pack says it is for; none when the header is damaged.
+    /// Returns the role in the header of a pack; `None` if the header is damaged.
     pub(crate) fn role(&self, pack: u32) -> Result<Option<Role>> {
         let path = self.path(pack);
-        Ok(read_role(&File::open(&path).at("open", &path)?))
+        Ok(read_role(&File::open(&path).context("open", &path)?))
     }
 
-    /// Goes through the intact records of a pack.
+    /// Calls `record` for every intact record of a pack and returns the role of the pack.
     ///
-    /// A header of zeros behind an intact record of a log is the end. Damaged bytes are skipped up to the
-    /// next intact record, so that one flipped bit costs one record, wherever it is.
+    /// In a log, a header of zeros after an intact record is the end. Damaged bytes are skipped up to the
+    /// next intact record, so that one flipped bit costs only one record.
     pub(crate) fn scan(
         &self,
         pack: u32,
         mut record: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
     ) -> Result<Role> {
         let path = self.path(pack);
-        let file = File::open(&path).at("open", &path)?;
-        let length = file.metadata().at("stat", &path)?.len();
+        let file = File::open(&path).context("open", &path)?;
+        let length = file.metadata().context("stat", &path)?.len();
         let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
         let mut at = PACK_HEADER;
         let mut in_damage = false;
         while at + HEADER as u64 <= length {
-            match window.record(at).at("read", &path)? {
+            match window.record(at).context("read", &path)? {
                 Found::Record(header, stored) => {
                     let location = Location { pack, offset: at as u32, len: header.total() as u32 };
                     record(location, &header, stored)?;
@@ -235,9 +236,9 @@ impl Packs {
                     }
                 }
                 Found::End if role == Some(Role::Log) && !in_damage => break,
-                // Zeros may be part of what is damaged; a record never begins with one.
+                // Zeros may be part of the damage; a record never begins with one.
                 Found::End => {
-                    at = window.next_nonzero(at).at("read", &path)?;
+                    at = window.next_nonzero(at).context("read", &path)?;
                     in_damage = true;
                 }
                 Found::Damage => {
@@ -250,7 +251,7 @@ impl Packs {
     }
 }
 
-/// What a pack's header says it is for, if that can be read.
+/// Returns the role in a pack's header, if it can be read.
 fn read_role(file: &File) -> Option<Role> {
     let mut head = [0; PACK_HEADER as usize];
     file.read_exact_at(&mut head, 0).ok()?;
@@ -267,7 +268,7 @@ enum Found<'a> {
     Damage,
 }
 
-/// Sequential reading with a buffer that grows for a large record.
+/// Sequential reader with a buffer that grows for a large record.
 struct Window<'a> {
     file: &'a File,
     length: u64,
@@ -295,7 +296,7 @@ impl<'a> Window<'a> {
         Ok(if intact { Found::Record(header, stored) } else { Found::Damage })
     }
 
-    /// The first place at or behind `at` that is not zero, or the end.
+    /// Returns the first offset from `at` on with a non-zero byte, or the end.
     fn next_nonzero(&mut self, mut at: u64) -> std::io::Result<u64> {
         while at < self.length {
             let len = (self.length - at).min(4096) as usize;
@@ -320,7 +321,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Makes names in a directory durable.
+/// Makes the entries of a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path).and_then(|directory| directory.sync_all()).at("sync", path)
+    File::open(path).and_then(|directory| directory.sync_all()).context("sync", path)
 }

@@ -30,26 +30,26 @@ pub(crate) const LIST_MAX: usize = 64;
 /// A page of a longer list has 2^5 items on average.
 pub(crate) const SPLIT_BITS: u32 = 5;
 const LEVEL_MAX: u8 = 8;
-/// Room left before the items of a list in the making, for what stands before them. With attributes it may
+/// Bytes reserved before the items of a list that is being built, for its head. A head with attributes may
 /// need more.
-const FRONT: usize = 32;
+const HEAD_RESERVE: usize = 32;
 
-/// Takes nodes that are being written.
+/// Destination of nodes that are being written.
 pub(crate) trait NodeSink {
     fn put_node(&self, node: &[u8]) -> Result<NodeId>;
 
-    /// Takes a list, decoded as it is.
+    /// Writes a list that is already decoded.
     fn put_page(&self, page: Page) -> Result<NodeId> {
         self.put_node(page.bytes())
     }
 
-    /// Takes a list of times.
+    /// Writes a list of times.
     fn put_times(&self, times: Page) -> Result<NodeId> {
         self.put_page(times)
     }
 }
 
-/// When an entry was modified.
+/// Modification time of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryTime {
     Unknown,
@@ -114,7 +114,7 @@ fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
     i64::try_from(total).map(Timestamp).map_err(|_| DecodeError("a time out of range"))
 }
 
-/// What stands before the list.
+/// Header of a list, before its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Head {
     Directory {
@@ -122,7 +122,7 @@ pub(crate) enum Head {
         xattrs: Xattrs,
     },
     Page,
-    /// When the directory itself was modified.
+    /// Modification time of the directory itself.
     Times(Option<Timestamp>),
     TimesPage,
 }
@@ -183,17 +183,17 @@ struct Item {
 /// A decoded list: a directory's root, one of its pages, or the same of its times.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// The encoding, from `begin`; items count from the start of these bytes.
+    /// The encoded list, starting at `begin`; offsets of items count from the start of this vector.
     bytes: Vec<u8>,
     begin: usize,
     pub(crate) head: Head,
     pub(crate) level: u8,
     items: Vec<Item>,
-    /// Entries in this list and below.
+    /// Number of entries in this list and below.
     pub(crate) entries: u64,
 }
 
-/// A page below: where it ends, how much it holds, its name.
+/// Reference to a child page: its number of entries and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) entries: u64,
@@ -231,40 +231,41 @@ impl Page {
         self.items.len()
     }
 
-    /// The encoding.
+    /// Returns the encoded list.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.begin..]
     }
 
-    /// About how much memory this takes.
+    /// Returns the approximate memory use in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.bytes.capacity() + self.items.capacity() * size_of::<Item>() + 128
     }
 
-    /// The name of an entry, or the last name of a child page. Empty in times.
+    /// Returns the name of an entry, or the last name of a child page. Empty in times.
     pub(crate) fn name(&self, at: usize) -> &[u8] {
         let item = self.items[at];
         &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
     }
 
-    /// The encoded reference or time of an item at level 0.
+    /// Returns the encoded reference or time of an item at level 0.
     pub(crate) fn body(&self, at: usize) -> &[u8] {
         let item = self.items[at];
         &self.bytes[item.body as usize..item.end as usize]
     }
 
-    /// How many items from `at` on are, byte for byte, those of another list from `other_at` on.
+    /// Returns the number of items from `at` on that equal, byte for byte, those of another list from
+    /// `other_at` on.
     pub(crate) fn same_items(&self, at: usize, other: &Self, other_at: usize) -> usize {
         let start = self.start(at);
         let same = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_at)..]);
         self.items[at..].partition_point(|item| item.end as usize <= same)
     }
 
-    /// Where the encoding of an item begins; the end of the list for one past the last.
+    /// Returns the offset of an encoded item; for one past the last, the end of the list.
     fn start(&self, at: usize) -> usize {
         match (at.checked_sub(1), self.items.first()) {
             (Some(before), _) => self.items[before].end as usize,
-            // A name has its length before it, in one byte up to 127.
+            // A name is preceded by its length: one byte up to 127, else two.
             (None, Some(first)) if self.head.has_names() => {
                 first.name as usize - if first.name_len < 0x80 { 1 } else { 2 }
             }
@@ -281,12 +282,12 @@ impl Page {
         EntryTime::decode(self.body(at))
     }
 
-    /// The child page of an item above level 0.
+    /// Returns the child page of an item above level 0.
     pub(crate) fn child(&self, at: usize) -> Decoded<Child> {
         read_child(&mut Reader::new(self.body(at)))
     }
 
-    /// The position of the entry called `name` at level 0, or of the page that would hold it above.
+    /// Returns the position of the entry `name` at level 0, or above level 0 of the page that would hold it.
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.level == 0 {
             return self.items.binary_search_by(|item| self.item_name(item).cmp(name)).ok();
@@ -295,8 +296,8 @@ impl Page {
         (at < self.items.len()).then_some(at)
     }
 
-    /// How many entries have names before this one, and whether it is there.
-    pub(crate) fn place_of(&self, name: &[u8]) -> (usize, bool) {
+    /// Returns the number of entries with smaller names, and whether `name` exists.
+    pub(crate) fn position_of(&self, name: &[u8]) -> (usize, bool) {
         match self.items.binary_search_by(|item| self.item_name(item).cmp(name)) {
             Ok(at) => (at, true),
             Err(at) => (at, false),
@@ -338,7 +339,7 @@ fn read_child(reader: &mut Reader<'_>) -> Decoded<Child> {
     Ok(Child { entries, page: NodeId::from_bytes(reader.array()?) })
 }
 
-/// Where lists split: FNV-1a with a finishing mix. Part of the format.
+/// Computes the hash that decides where lists split: FNV-1a with a finishing mix. Part of the format.
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in name {
@@ -374,7 +375,7 @@ pub(crate) struct DirectoryWriter<'s, S> {
 }
 
 impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
-    /// `total` is how many entries will come: it decides the form.
+    /// Creates a writer. `total` is the number of entries to come, which decides whether the list is paged.
     pub(crate) fn new(sink: &'s S, total: u64) -> Self {
         Self {
             sink,
@@ -386,7 +387,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         }
     }
 
-    /// Makes room for about what a page and its times hold, and one entry more.
+    /// Reserves memory for about the size of a page and its times, plus one entry.
     pub(crate) fn reserve_like(&mut self, page: &Page, times: &Page) {
         self.list.reserve_like(page);
         self.times.reserve_like(times);
@@ -406,7 +407,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Ok(())
     }
 
-    /// Adds entries of a page as they are.
+    /// Adds entries of a page unchanged.
     pub(crate) fn push_entries(&mut self, page: &Page, times: &Page, entries: Range<usize>) -> Result<()> {
         if self.paged {
             for at in entries {
@@ -419,12 +420,12 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Ok(())
     }
 
-    /// Whether a page may be added as it is: nothing waits to be completed by its entries.
+    /// Returns true if a whole page may be added next: no entries of an unfinished page are pending.
     pub(crate) fn at_page_start(&self) -> bool {
         self.paged && self.list.items.is_empty()
     }
 
-    /// Adds a page that ends where pages end.
+    /// Adds a whole page whose last name is a split point.
     pub(crate) fn push_page(&mut self, page: PageRef) {
         debug_assert!(self.at_page_start());
         self.pages.push(page);
@@ -490,7 +491,7 @@ fn children(pages: &[PageRef]) -> (List, List) {
     (list, times)
 }
 
-/// A list in the making: its items encoded, and where each is, so that it need not be decoded.
+/// A list that is being built: encoded items and their offsets, so that it need not be decoded afterwards.
 #[derive(Default)]
 struct List {
     bytes: Vec<u8>,
@@ -500,7 +501,7 @@ struct List {
 
 impl List {
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
-        self.leave_front();
+        self.reserve_head();
         let name_len = name.map_or(0, |name| {
             self.bytes.blob(name);
             name.len() as u8
@@ -514,7 +515,7 @@ impl List {
 
     /// Adds items of a page at level 0.
     fn push_items(&mut self, page: &Page, items: Range<usize>) {
-        self.leave_front();
+        self.reserve_head();
         let (from, to) = (page.start(items.start), page.start(items.end));
         let base = self.bytes.len() as u32;
         let moved = |place: u32| base + (place - from as u32);
@@ -528,31 +529,31 @@ impl List {
         }));
     }
 
-    fn leave_front(&mut self) {
+    fn reserve_head(&mut self) {
         if self.bytes.is_empty() {
-            self.bytes.resize(FRONT, 0);
+            self.bytes.resize(HEAD_RESERVE, 0);
         }
     }
 
     fn reserve_like(&mut self, page: &Page) {
-        self.bytes.reserve(FRONT + page.bytes.len() + node::NAME_MAX);
+        self.bytes.reserve(HEAD_RESERVE + page.bytes.len() + node::NAME_MAX);
         self.items.reserve(page.items.len() + 1);
     }
 
-    /// The list as a node. What is left is empty.
+    /// Takes the list as a node and leaves an empty one.
     fn take(&mut self, head: Head, level: u8) -> Page {
-        self.leave_front();
-        let mut front = Vec::with_capacity(FRONT);
-        head.encode_to(&mut front);
-        front.push(level);
-        front.varint(self.items.len() as u64);
+        self.reserve_head();
+        let mut head_bytes = Vec::with_capacity(HEAD_RESERVE);
+        head.encode_to(&mut head_bytes);
+        head_bytes.push(level);
+        head_bytes.varint(self.items.len() as u64);
         let Self { mut bytes, mut items, entries } = std::mem::take(self);
-        let mut begin = FRONT.saturating_sub(front.len());
-        if front.len() <= FRONT {
-            bytes[begin..FRONT].copy_from_slice(&front);
+        let mut begin = HEAD_RESERVE.saturating_sub(head_bytes.len());
+        if head_bytes.len() <= HEAD_RESERVE {
+            bytes[begin..HEAD_RESERVE].copy_from_slice(&head_bytes);
         } else {
-            let shift = (front.len() - FRONT) as u32;
-            bytes.splice(..FRONT, front);
+            let shift = (head_bytes.len() - HEAD_RESERVE) as u32;
+            bytes.splice(..HEAD_RESERVE, head_bytes);
             begin = 0;
             for item in &mut items {
                 item.name += shift;
@@ -564,7 +565,7 @@ impl List {
     }
 }
 
-/// How many bytes two texts begin with in common.
+/// Returns the length of the common prefix.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = 32;
     let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP)).take_while(|(a, b)| a == b).count() * STEP;
@@ -576,7 +577,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_lists_split_is_frozen() {
+    fn split_points_of_lists_are_frozen() {
         assert_eq!(name_hash(b""), 0xecba_3df2_c338_3c52);
         assert_eq!(name_hash(b"README.md"), FROZEN_README);
     }
@@ -594,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_made_is_the_list_read() {
+    fn a_built_list_equals_the_decoded_one() {
         let mut list = List::default();
         for name in 0..300u32 {
             let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();

@@ -1,7 +1,7 @@
-//! Differences as patches in the form that git writes and `git apply` reads.
+//! Differences as patches in the format of git and `git apply`.
 //!
-//! Git knows files with or without an execute bit and symlinks. What it cannot say (other mode bits,
-//! extended attributes, directories) stands on lines between the patches, which git passes over.
+//! Git knows symlinks and files with or without an execute bit. Other mode bits, extended attributes and
+//! directories are described on lines between the patches, which git ignores.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,8 +18,8 @@ use crate::tree::{DirectoryNode, Entry, Node, Tree, join};
 /// A difference as text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Patch {
-    /// What changes one file each: none for most changes of directories, two for an entry that becomes
-    /// another kind of entry, one for each file of a renamed directory.
+    /// One section per changed file: none for most changes of directories, two for an entry that changes its
+    /// kind, one for each file of a renamed directory.
     pub sections: Vec<PatchSection>,
 }
 
@@ -28,7 +28,7 @@ pub struct Patch {
 pub struct PatchSection {
     /// Lines with names, modes and renames; each ends with a newline.
     pub header: String,
-    /// What changes in the content.
+    /// Change of the content.
     pub body: PatchBody,
 }
 
@@ -51,7 +51,7 @@ impl Patch {
         self.sections.iter().try_for_each(|section| section.write_to(out))
     }
 
-    /// The patch as bytes; content need not be UTF-8.
+    /// Returns the patch as bytes; content need not be UTF-8.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self.write_to(&mut out) {
@@ -73,15 +73,15 @@ impl PatchSection {
     }
 }
 
-/// One difference between `from` and `to` as a patch with `context` lines around each change.
+/// Formats one difference between `from` and `to` as a patch with `context` lines around each change.
 ///
-/// `git apply` wants at least one line of context, or `--unidiff-zero`.
+/// `git apply` needs at least one line of context, or `--unidiff-zero`.
 pub fn unified_diff(from: &Tree, to: &Tree, difference: &Difference, context: usize) -> Result<Patch> {
     let sections = PatchSections::new(from, to, difference.clone(), context);
     Ok(Patch { sections: sections.collect::<Result<_>>()? })
 }
 
-/// How git writes the mode of an entry; it has none for directories.
+/// Returns git's mode of an entry; `None` for a directory.
 fn git_mode(entry: &Entry) -> Option<&'static str> {
     match entry.node.kind() {
         NodeKind::File if entry.node.mode() & 0o100 != 0 => Some("100755"),
@@ -91,7 +91,8 @@ fn git_mode(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// The sections of one difference, made one at a time: a renamed directory has as many as there are files below it.
+/// Iterator over the sections of one difference. Lazy, because a renamed directory has one for each file
+/// below it.
 pub struct PatchSections {
     from: Tree,
     to: Tree,
@@ -131,11 +132,12 @@ enum Change {
     },
 }
 
-/// Entries of a renamed directory that are read at once.
-const TOGETHER: u64 = 256;
+/// Entries of a renamed directory that are read in one batch.
+const LIST_BATCH: u64 = 256;
 
 impl PatchSections {
-    /// The sections of a difference between two trees, with `context` lines around each change.
+    /// Creates an iterator over the sections of a difference between two trees, with `context` lines around
+    /// each change.
     pub fn new(from: &Tree, to: &Tree, difference: Difference, context: usize) -> Self {
         let Difference { path, kind, old, new } = difference;
         let open = match (kind, old, new) {
@@ -153,12 +155,12 @@ impl PatchSections {
         Self { from: from.clone(), to: to.clone(), context, open, compared: 0 }
     }
 
-    /// Bytes of files that were read so far to compare them.
+    /// Returns the number of bytes of files read so far for comparison.
     pub fn compared(&self) -> u64 {
         self.compared
     }
 
-    /// Writes a change, or takes it apart.
+    /// Formats a change, or expands it into changes of the entries below.
     fn section(&mut self, change: Change) -> Result<Option<PatchSection>> {
         match change {
             Change::Added { path, new } => self.added(&path, &new),
@@ -177,8 +179,8 @@ impl PatchSections {
     }
 
     fn open_below(&mut self, from: Vec<u8>, to: Vec<u8>, directory: DirectoryNode, at: u64) -> Result<()> {
-        let entries = self.to.list_range(&directory, at, TOGETHER)?;
-        // Equal directories: an entry is its own old self.
+        let entries = self.to.list_range(&directory, at, LIST_BATCH)?;
+        // The directories are equal, so old and new entry are the same.
         let below: Vec<Change> = entries
             .into_iter()
             .rev()
@@ -189,8 +191,8 @@ impl PatchSections {
                 new: entry,
             })
             .collect();
-        if below.len() as u64 == TOGETHER {
-            self.open.push(Change::Below { from, to, directory, at: at + TOGETHER });
+        if below.len() as u64 == LIST_BATCH {
+            self.open.push(Change::Below { from, to, directory, at: at + LIST_BATCH });
         }
         self.open.extend(below);
         Ok(())
@@ -213,7 +215,7 @@ impl PatchSections {
     fn changed(&mut self, path: &[u8], old: &Entry, new: &Entry) -> Result<PatchSection> {
         let body = self.body(path, Some(old), Some(new))?;
         let modes = mode_lines(old, new);
-        let mut header = unsayable(path, old, new);
+        let mut header = extra_lines(path, old, new);
         if !modes.is_empty() || body != PatchBody::Same {
             header.push_str(&git_line(path, path));
             header.push_str(&modes);
@@ -266,7 +268,7 @@ impl Iterator for PatchSections {
 fn renamed(from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> PatchSection {
     let header = format!(
         "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
-        unsayable(to, old, new),
+        extra_lines(to, old, new),
         git_line(from, to),
         mode_lines(old, new),
         quote_path(from),
@@ -275,7 +277,7 @@ fn renamed(from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> PatchSection {
     PatchSection { header, body: PatchBody::Same }
 }
 
-/// Most bytes that are read of an entry to compare it.
+/// Returns an upper bound on the bytes of an entry that are read to compare it.
 fn compared_bytes(entry: Option<&Entry>) -> u64 {
     match entry.map(|entry| &entry.node) {
         Some(Node::File(file)) => file.size().min(LINE_DIFF_MAX),
@@ -283,7 +285,7 @@ fn compared_bytes(entry: Option<&Entry>) -> u64 {
     }
 }
 
-/// What git takes for the content: of a symlink, its target.
+/// Returns the content as git sees it: the target of a symlink, nothing for a directory.
 fn content(tree: &Tree, entry: Option<&Entry>) -> Result<Content> {
     match entry.map(|entry| &entry.node) {
         Some(Node::Symlink(link)) => Ok(Content::Text(link.target.clone())),
@@ -299,7 +301,7 @@ fn name_or_null(prefix: &[u8], path: &[u8], entry: Option<&Entry>) -> String {
     entry.map_or_else(|| "/dev/null".to_owned(), |_| prefixed(prefix, path))
 }
 
-/// Readers cut a name at white space unless a tab ends it.
+/// Appends a tab to a name with a space: patch readers would otherwise cut the name there.
 fn with_tab(name: &str) -> String {
     let tab = if name.contains(' ') { "\t" } else { "" };
     format!("{name}{tab}")
@@ -316,8 +318,8 @@ fn mode_lines(old: &Entry, new: &Entry) -> String {
     }
 }
 
-/// Lines for what git has no words for; it passes over lines that start with a space here.
-fn unsayable(path: &[u8], old: &Entry, new: &Entry) -> String {
+/// Formats changes that git cannot express. Git ignores lines that start with a space here.
+fn extra_lines(path: &[u8], old: &Entry, new: &Entry) -> String {
     let mut lines = String::new();
     let path = quote_path(if path.is_empty() { b"." } else { path });
     let (old_mode, new_mode) = (old.node.mode(), new.node.mode());
@@ -339,7 +341,7 @@ fn xattrs(entry: &Entry) -> Option<&crate::node::Xattrs> {
     }
 }
 
-/// The changes of a line diff with their context, those whose context meets in one hunk.
+/// Formats the changes of a line diff with their context. Changes with overlapping context share a hunk.
 fn hunks(diff: &LineDiff<'_>, context: usize) -> Vec<u8> {
     let context = u32::try_from(context).unwrap_or(u32::MAX);
     let changes: Vec<Hunk> = diff.hunks().collect();
@@ -368,7 +370,7 @@ fn write_hunk(out: &mut Vec<u8>, diff: &LineDiff<'_>, group: &[Hunk], context: u
     (at..old.end).for_each(|line| write_line(out, b' ', diff.old_line(line)));
 }
 
-/// Counted from 1; an empty range is named by the line before it.
+/// Formats a range counted from 1; an empty range is named by the line before it.
 fn range(lines: &std::ops::Range<u32>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),

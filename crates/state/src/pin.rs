@@ -1,17 +1,17 @@
-//! Pins: what keeps a tree alive although no snapshot may name it any more.
+//! Pins: they keep a tree alive even if no snapshot refers to it any more.
 //!
-//! A mount or a workspace pins what it uses. A pin either lasts until it is removed, or ends with the
-//! process that made it (its lock file says whether that process lives).
+//! A mount or a workspace pins the trees it uses. A pin lasts until it is removed, or ends with the process
+//! that made it: that process holds a lock on the pin's lock file.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::change::{Change, Durability};
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::error::{IoContext, Result};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
+use crate::log_record::{Change, Durability};
 use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
@@ -20,17 +20,17 @@ use crate::store::Store;
 /// A pin as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// Its name.
+    /// Unique id.
     pub id: PinId,
     /// The snapshot it was made for.
     pub snapshot: SnapshotId,
-    /// The content kept.
+    /// Content that is kept.
     pub tree: TreeId,
-    /// The times kept.
+    /// Times that are kept.
     pub times: NodeId,
-    /// Who holds it, for people.
+    /// Description of the holder, for people.
     pub owner: String,
-    /// Whether it ends with its process.
+    /// True if the pin ends with its process.
     pub of_process: bool,
 }
 
@@ -64,7 +64,7 @@ impl Pin {
     }
 }
 
-/// What a stored pin keeps alive.
+/// Returns the objects that an encoded pin keeps alive.
 pub(crate) fn roots(record: &[u8]) -> Vec<ObjectId> {
     Pin::decode(PinId::from_bytes([0; 16]), record).map_or_else(
         |_| Vec::new(),
@@ -81,31 +81,33 @@ pub struct ProcessPin {
 }
 
 impl Store {
-    /// Keeps what a snapshot holds until the pin is removed.
+    /// Keeps the content of a snapshot alive until the pin is removed.
     pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
         self.pin_with(snapshot, owner, Durability::Synced)
     }
 
-    /// The same for whoever can tell after a crash of the machine whether the pin is there.
+    /// Pins like [`Store::pin`], with a choice of durability. For callers that can check after a machine
+    /// crash whether the pin still exists.
     pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
         self.pin_as(id, snapshot, owner, durability)?;
         Ok(id)
     }
 
-    /// The same by a name of which the caller has taken note before, so that the pin is never lost to him.
+    /// Pins like [`Store::pin_with`], under an id that the caller has recorded before, so that the pin cannot
+    /// leak.
     pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
         self.put_pin(id, snapshot, owner, false, durability)
     }
 
-    /// Keeps what a snapshot holds while the returned value lives.
+    /// Keeps the content of a snapshot alive while the returned value lives.
     pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
         let id = PinId::generate();
         let path = self.pin_lock(id);
         let parent = self.path().join("pins");
-        fs::create_dir_all(&parent).at("create", &parent)?;
-        let lock = File::create_new(&path).at("create", &path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).at("lock", &path)?;
+        fs::create_dir_all(&parent).context("create", &parent)?;
+        let lock = File::create_new(&path).context("create", &path)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
         self.put_pin(id, snapshot, owner, true, Durability::Buffered)?;
         Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
     }
@@ -130,12 +132,12 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// Ends a pin.
+    /// Removes a pin.
     pub fn unpin(&self, id: PinId) -> Result<()> {
         self.commit_changes(vec![Change::RemovePin(id)], Durability::Buffered)
     }
 
-    /// All pins.
+    /// Returns all pins.
     pub fn pins(&self) -> Result<Vec<Pin>> {
         let txn = self.inner.index.read()?;
         let rows = self.inner.index.rows(&txn, &self.inner.index.pins)?;
@@ -152,7 +154,9 @@ impl Store {
             let path = self.pin_lock(pin.id);
             let alive = match File::open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                lock => flock(lock.at("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err(),
+                lock => {
+                    flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
+                }
             };
             if !alive {
                 crate::store::remove_if_there(&self.pin_lock(pin.id))?;
@@ -169,7 +173,7 @@ impl Store {
 
 impl Drop for ProcessPin {
     fn drop(&mut self) {
-        // What fails here is cleaned up by the next collection: the lock ends in any case.
+        // The next garbage collection cleans up after a failure here: the lock is released in any case.
         drop(self.store.unpin(self.id));
         drop(fs::remove_file(&self.path));
     }

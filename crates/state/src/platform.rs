@@ -1,4 +1,4 @@
-//! What systems do differently: the same functions for each of them, so that nothing else need tell them apart.
+//! Platform differences: the same functions for each operating system.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -10,7 +10,7 @@ mod macos;
 use macos as system;
 
 pub(crate) use system::{
-    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, Handle, NO_ATTRIBUTE, create_named, create_nameless, link_nameless,
-    links_of, mode_bits, raw_mode, rename_whole, reserve, share, start_writeback, sync_filesystem,
+    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, Handle, NO_ATTRIBUTE, create_named, create_unnamed, link_unnamed,
+    links_of, mode_bits, raw_mode, reflink, rename_into_place, reserve, start_writeback, sync_filesystem,
 };
 pub use system::{RawDir, boot_id, clone_file, open_beneath};

@@ -1,10 +1,11 @@
-//! The threads that read and write directories.
+//! Thread pool for reading and writing directories.
 
 use std::sync::LazyLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Walks recurse once per level of a tree, and while a thread waits for one part it works on another.
+/// Stack size in bytes. Walks recurse once per level of a tree, and a waiting thread starts other tasks on
+/// the same stack.
 const STACK: usize = 64 << 20;
 
 static POOL: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
@@ -17,11 +18,11 @@ static POOL: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Runs `work` where it and its parts can use all cores.
+/// Runs `work` on the pool, so that it can use all cores.
 pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     match &*POOL {
         Some(pool) => pool.install(work),
-        // No threads to be had: the caller's own.
+        // No pool could be started: run on the caller's thread.
         None => work(),
     }
 }

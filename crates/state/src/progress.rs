@@ -1,22 +1,22 @@
-//! How long work tells what it is doing.
+//! Progress reporting of long operations.
 
-/// Hears about the progress of long work, from any thread.
+/// Receives the progress of a long operation, from any thread.
 pub trait Progress: Sync {
-    /// A stage begins; `total` where it is known.
+    /// Starts a stage; `total` is `None` if it is unknown.
     ///
-    /// `what` names what is done and counted, such as `reading entries`.
+    /// `what` names the work and its unit, such as `reading entries`.
     fn begin(&self, _what: &'static str, _total: Option<u64>) {}
-    /// A stage begins that counts bytes.
+    /// Starts a stage that counts bytes.
     fn begin_bytes(&self, what: &'static str, total: Option<u64>) {
         self.begin(what, total);
     }
-    /// So much more of the stage is done.
+    /// Adds `by` to the finished part of the stage.
     fn advance(&self, _by: u64) {}
-    /// The stage has ended.
+    /// Ends the stage.
     fn end(&self) {}
 }
 
-/// Says nothing.
+/// Ignores all progress.
 pub struct Quiet;
 
 impl Progress for Quiet {}

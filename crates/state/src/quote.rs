@@ -1,13 +1,13 @@
-//! Paths as text that can be read back: as they are where that is safe, C-quoted where it is not.
+//! Paths as text that can be parsed back: unchanged if that is safe, otherwise C-quoted.
 //!
-//! A quoted path stands between double quotes with the escapes that git uses, so git reads it too. Names
-//! that are plain UTF-8 are left alone, whatever their script.
+//! A quoted path is in double quotes with the escapes of git, so that git can read it. Plain UTF-8 names are
+//! not quoted, whatever their script.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// `path` as text on one line: unchanged, or in double quotes with C escapes where it has control
-/// characters, quotes, backslashes or bytes that are not UTF-8.
+/// Formats `path` on one line: unchanged, or in double quotes with C escapes if it has control characters,
+/// quotes, backslashes or bytes that are not UTF-8.
 pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.chars().any(needs_escape) => Cow::Borrowed(text),
@@ -15,7 +15,7 @@ pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The path that [`quote_path`] wrote as `text`; nothing when it cannot have written that.
+/// Parses the output of [`quote_path`]; returns `None` if it cannot be such output.
 pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     match text.strip_prefix('"') {
         None => Some(Cow::Borrowed(text.as_bytes())),
@@ -23,19 +23,20 @@ pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// A path as an error names it: whole unless it is longer than anybody reads, else its beginning and its end.
+/// Formats a path for an error message: whole if it is short, else its beginning and its end.
 pub fn shorten_path(path: &[u8]) -> Cow<'_, str> {
-    const SHOWN: usize = 512;
-    const EACH: usize = 120;
-    if path.len() <= SHOWN {
+    const UNSHORTENED_MAX: usize = 512;
+    const END_LEN: usize = 120;
+    if path.len() <= UNSHORTENED_MAX {
         return String::from_utf8_lossy(path);
     }
-    let (start, end) = (String::from_utf8_lossy(&path[..EACH]), &path[path.len() - EACH..]);
+    let (start, end) = (String::from_utf8_lossy(&path[..END_LEN]), &path[path.len() - END_LEN..]);
     let (start, end) = (start.trim_end_matches('\u{fffd}'), String::from_utf8_lossy(end));
     Cow::Owned(format!("{start}…{}", end.trim_start_matches('\u{fffd}')))
 }
 
-/// Control characters beyond ASCII are some as well: to a terminal, U+009B begins what ESC [ begins.
+/// Returns true for characters that must be escaped. This includes control characters beyond ASCII: U+009B
+/// acts like ESC [ in a terminal.
 fn needs_escape(character: char) -> bool {
     character.is_control() || matches!(character, '"' | '\\')
 }
@@ -81,7 +82,7 @@ fn escape(out: &mut String, byte: u8) {
 }
 
 fn unquoted(text: &str) -> Option<Vec<u8>> {
-    // What would end the line, or speak to a terminal, is never there as it is.
+    // Control characters are never unescaped in quoted text.
     if text.contains(char::is_control) {
         return None;
     }
@@ -90,7 +91,7 @@ fn unquoted(text: &str) -> Option<Vec<u8>> {
     while let [first, rest @ ..] = text {
         text = rest;
         if *first != b'\\' {
-            // Nor is what ends the quotes.
+            // Neither are quotes.
             if *first == b'"' {
                 return None;
             }
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_nobody_reads_is_shortened_between_its_ends() {
+    fn a_long_path_is_shortened_in_the_middle() {
         assert_eq!(shorten_path(b"src/main.rs"), "src/main.rs");
         let long = format!("start/{}end", "文/".repeat(1_000));
         let shown = shorten_path(long.as_bytes());
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_quoted_is_refused() {
+    fn invalid_quoting_is_refused() {
         for text in [
             "\"",
             "\"a",

@@ -11,24 +11,24 @@
 //! 48  stored bytes
 //! ```
 //!
-//! The checksum finds a torn or damaged record without decoding it; the id proves the content. Both are
-//! checked before a byte is handed out.
+//! The checksum detects a torn or damaged record without decoding it; the id verifies the content. Both are
+//! checked before content is returned.
 
 use std::cell::RefCell;
 
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::error::{Result, StoreError};
 
-/// Length of a record's header.
+/// Length of a record's header in bytes.
 pub(crate) const HEADER: usize = 48;
 
-/// Largest content of one record: lengths are 32 bits, and a pack stays addressable by 32 bits too.
+/// Largest content of one record in bytes: lengths are 32 bits, and offsets in a pack are 32 bits too.
 pub(crate) const RAW_MAX: usize = 1 << 30;
 
-/// Below this, compression saves less than a disk sector's rounding is worth.
+/// Content length in bytes below which compression saves less than a disk sector.
 const COMPRESS_MIN: usize = 64;
 
-/// What a record holds.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -71,12 +71,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Length of the whole record.
+    /// Returns the length of the whole record.
     pub(crate) fn total(&self) -> u64 {
         HEADER as u64 + u64::from(self.stored)
     }
 
-    /// `Ok(None)` at the end of what was written.
+    /// Decodes a header. Returns `Ok(None)` for a header of zeros, the end of the written part.
     pub(crate) fn decode(bytes: &[u8; HEADER]) -> Decoded<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -105,12 +105,12 @@ impl Header {
         Ok(Some(header))
     }
 
-    /// Whether header and stored bytes are as they were written.
+    /// Returns true if the checksum of header and stored bytes matches.
     pub(crate) fn is_intact(&self, header: &[u8; HEADER], stored: &[u8]) -> bool {
         stored.len() == self.stored as usize && checksum(header, stored) == self.checksum
     }
 
-    /// The content, proven to be what the id names.
+    /// Returns the content after verifying its hash.
     pub(crate) fn open(&self, stored: &[u8]) -> Decoded<Vec<u8>> {
         let raw = if self.compressed { decompress(stored, self.raw as usize)? } else { stored.to_vec() };
         if raw.len() != self.raw as usize || blake3::hash(&raw).as_bytes() != &self.id {
@@ -120,24 +120,24 @@ impl Header {
     }
 }
 
-/// How hard to try to make a record smaller.
+/// Compression level of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// As it is: where a few microseconds count more than bytes.
+pub(crate) enum Compression {
+    /// Uncompressed: where microseconds matter more than bytes.
     None,
     Fast,
     Thorough,
 }
 
-/// What is smaller than this has nothing to gain: zstd's levels 1 and 2 make the same of it.
-const LITTLE: usize = 8 << 10;
+/// Content length in bytes below which zstd's levels 1 and 2 give the same result.
+const THOROUGH_MIN: usize = 8 << 10;
 
-impl Effort {
+impl Compression {
     fn level(self, len: usize) -> Option<i32> {
         match self {
             Self::None => None,
-            // Level 3 takes a quarter longer and saves two hundredths.
-            Self::Thorough if len >= LITTLE => Some(2),
+            // Level 3 takes a quarter longer and saves only 2 %.
+            Self::Thorough if len >= THOROUGH_MIN => Some(2),
             Self::Fast | Self::Thorough => Some(1),
         }
     }
@@ -149,14 +149,14 @@ pub(crate) fn append(
     kind: Kind,
     id: &[u8; 32],
     raw: &[u8],
-    effort: Effort,
+    compression: Compression,
 ) -> Result<u32> {
     if raw.len() > RAW_MAX {
         return Err(StoreError::TooLarge(raw.len()));
     }
     let start = out.len();
     out.resize(start + HEADER, 0);
-    let compressed = effort.level(raw.len()).is_some_and(|level| compress_into(out, raw, level));
+    let compressed = compression.level(raw.len()).is_some_and(|level| compress_into(out, raw, level));
     if !compressed {
         out.extend_from_slice(raw);
     }
@@ -173,7 +173,7 @@ pub(crate) fn append(
     Ok(HEADER as u32 + stored)
 }
 
-/// The content of an encoded record.
+/// Returns the content of an encoded record after verifying it.
 pub(crate) fn open(record: &[u8]) -> Decoded<Vec<u8>> {
     let (head, stored) = record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
     let header = Header::decode(head)?.ok_or(DecodeError("there is no record"))?;
@@ -188,7 +188,7 @@ fn checksum(header: &[u8; HEADER], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A compressor with the level it is set to and room for its output.
+/// A compressor with its current level and output buffer.
 struct Compressor {
     context: zstd::bulk::Compressor<'static>,
     level: i32,
@@ -196,13 +196,13 @@ struct Compressor {
 }
 
 thread_local! {
-    // Contexts are a megabyte and slow to make; every thread keeps its own.
+    // Contexts take a megabyte and are slow to create; every thread keeps its own.
     static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl Compressor {
-    /// The compressed form. The output has room for the worst case: running out of room in the middle
+    /// Compresses `raw`. The output buffer is large enough for the worst case: running out of space midway
     /// would leave the context unusable.
     fn compress(&mut self, raw: &[u8], level: i32) -> std::io::Result<&[u8]> {
         if self.level != level {
@@ -216,7 +216,7 @@ impl Compressor {
     }
 }
 
-/// Appends `raw` compressed if that saves at least a sixteenth; otherwise leaves `out` as it was.
+/// Appends `raw` compressed if that saves at least 1/16; otherwise leaves `out` unchanged.
 fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
     if raw.len() < COMPRESS_MIN {
         return false;
@@ -234,7 +234,7 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
             }
             Ok(_) => false,
             Err(_) => {
-                // Never seen; a fresh context will do for the next record.
+                // Not expected to happen; the next record gets a fresh context.
                 *slot = None;
                 false
             }
@@ -243,7 +243,7 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
 }
 
 fn decompress(stored: &[u8], raw: usize) -> Decoded<Vec<u8>> {
-    // A hostile length must not allocate more than zstd could make of the input.
+    // Fails instead of aborting if a hostile length is too large to allocate.
     let mut out = Vec::new();
     out.try_reserve_exact(raw).map_err(|_| DecodeError("too large to decompress"))?;
     DECOMPRESSOR.with_borrow_mut(|slot| {
@@ -264,7 +264,7 @@ mod tests {
 
     fn record(raw: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        append(&mut out, Kind::Chunk, blake3::hash(raw).as_bytes(), raw, Effort::Thorough).unwrap();
+        append(&mut out, Kind::Chunk, blake3::hash(raw).as_bytes(), raw, Compression::Thorough).unwrap();
         out
     }
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_does_not_keep_the_next_from_shrinking() {
+    fn incompressible_content_does_not_affect_later_records() {
         let noise: Vec<u8> =
             (0..10_000u64).flat_map(|at| blake3::hash(&at.to_le_bytes()).as_bytes()[..8].to_vec()).collect();
         let text = b"the same words again and again, ".repeat(100);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_noticed() {
+    fn any_flipped_bit_is_detected() {
         let good = record(&b"some content that is worth keeping ".repeat(5));
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();

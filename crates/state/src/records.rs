@@ -1,18 +1,18 @@
-//! The records of a store (snapshots, references, episodes, pins) in a form in which two sources can be compared.
+//! Records of a store (snapshots, references, episodes, pins) in a form that allows comparing two sources.
 //!
-//! Rows are kept as digests, so that memory grows with their number and not with what they hold.
+//! Rows are kept as digests, so that memory use depends on their number and not on their size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heed::RoTxn;
 
-use crate::change::Change;
 use crate::codec::DecodeError;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::index::{Index, Table, episode_key, joined};
-use crate::recent::Row;
+use crate::log_record::Change;
 use crate::snapshot::Snapshot;
+use crate::unsettled_rows::Row;
 use crate::verify::Damage;
 
 type Digest = [u8; 16];
@@ -23,32 +23,32 @@ fn digest(row: &[u8]) -> Digest {
     digest
 }
 
-/// The records of an index, or of a log that was replayed.
+/// Records of an index, or of a replayed log.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     snapshots: BTreeMap<SnapshotId, Digest>,
-    /// Tree and id of each snapshot, as the key of the table that finds snapshots by tree.
+    /// Tree id and snapshot id of each snapshot: keys of the table `trees`.
     trees: BTreeSet<Vec<u8>>,
-    /// Targets; not a whole id where the row is damaged.
+    /// Targets; not a complete id if the row is damaged.
     references: BTreeMap<Vec<u8>, Vec<u8>>,
     episodes: BTreeMap<EpisodeId, Digest>,
-    /// Parent and id of each episode, as the key of the table that finds episodes by parent.
+    /// Parent id and id of each episode: keys of the table `episode_children`.
     children: BTreeSet<Vec<u8>>,
     pins: BTreeMap<PinId, Digest>,
-    /// Trees of the snapshots that changes brought, to take their keys out with them.
+    /// Keys in `trees` by snapshot, to remove them together with the snapshot.
     tree_keys: BTreeMap<SnapshotId, Vec<u8>>,
 }
 
-/// How a row of the index differs from the log.
+/// Difference between a row of the index and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum RowDifference {
     Changed,
     Missing,
     Unlogged,
 }
 
-impl How {
-    fn shown(self) -> &'static str {
+impl RowDifference {
+    fn description(self) -> &'static str {
         match self {
             Self::Changed => "its row in the index differs from the log",
             Self::Missing => "the log has it and the index does not",
@@ -58,7 +58,7 @@ impl How {
 }
 
 impl Records {
-    /// Makes a change as [`Index::apply`] does.
+    /// Applies a change as [`Index::apply`] does.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::PutSnapshot(snapshot) => self.put_snapshot(snapshot),
@@ -98,7 +98,7 @@ impl Records {
         self.tree_keys.insert(snapshot.id, key);
     }
 
-    /// Reads the records that `txn` sees. Rows are taken as they are, decodable or not.
+    /// Reads the records that `txn` sees. Rows are not decoded.
     pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut records = Self::default();
         for_each_row(txn, &index.snapshots, |key, row| {
@@ -109,7 +109,7 @@ impl Records {
             records.trees.insert(key.to_vec());
             Ok(())
         })?;
-        for_each_row(txn, &index.recent, |_, row| {
+        for_each_row(txn, &index.unsettled, |_, row| {
             Row::decode(row)?.snapshots.iter().for_each(|snapshot| records.put_snapshot(snapshot));
             Ok(())
         })?;
@@ -132,53 +132,53 @@ impl Records {
         Ok(records)
     }
 
-    /// Everything in which these records, of an index, differ from those of the log.
+    /// Returns all differences between these records, of an index, and those of the log.
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
         let mut found = Vec::new();
-        let mut say = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
-        for (id, how) in differing(&self.snapshots, &log.snapshots) {
-            say(Some(*id), how.shown().to_owned());
+        let mut report = |snapshot, problem| found.push(Damage { snapshot, path: None, problem });
+        for (id, difference) in differing(&self.snapshots, &log.snapshots) {
+            report(Some(*id), difference.description().to_owned());
         }
-        for (name, how) in differing(&self.references, &log.references) {
-            let target = |records: &Self| records.references.get(name).map(|target| shown_target(target));
+        for (name, difference) in differing(&self.references, &log.references) {
+            let target = |records: &Self| records.references.get(name).map(|target| format_target(target));
             let name = String::from_utf8_lossy(name);
-            let problem = match (how, target(self), target(log)) {
-                (How::Changed, Some(index), Some(log)) => {
+            let problem = match (difference, target(self), target(log)) {
+                (RowDifference::Changed, Some(index), Some(log)) => {
                     format!("reference `{name}` is at {index} in the index, and at {log} in the log")
                 }
-                _ => format!("reference `{name}`: {}", how.shown()),
+                _ => format!("reference `{name}`: {}", difference.description()),
             };
-            say(None, problem);
+            report(None, problem);
         }
-        for (id, how) in differing(&self.episodes, &log.episodes) {
-            say(None, format!("episode {id}: {}", how.shown()));
+        for (id, difference) in differing(&self.episodes, &log.episodes) {
+            report(None, format!("episode {id}: {}", difference.description()));
         }
-        for (id, how) in differing(&self.pins, &log.pins) {
-            say(None, format!("pin {id}: {}", how.shown()));
+        for (id, difference) in differing(&self.pins, &log.pins) {
+            report(None, format!("pin {id}: {}", difference.description()));
         }
         for (what, index, log) in
             [("trees", &self.trees, &log.trees), ("parents of episodes", &self.children, &log.children)]
         {
             let wrong = index.symmetric_difference(log).count();
             if wrong > 0 {
-                say(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
+                report(None, format!("the index's table of {what} differs from the log in {wrong} rows"));
             }
         }
         found
     }
 
-    /// Snapshots that are not among `later`.
+    /// Returns the snapshots that `later` lacks.
     pub(crate) fn snapshots_gone(&self, later: &Self) -> Vec<SnapshotId> {
         self.snapshots.keys().filter(|id| !later.snapshots.contains_key(id)).copied().collect()
     }
 
-    /// Episodes that are not among `later`, or with another record there.
+    /// Returns the episodes that `later` lacks or has with another record.
     pub(crate) fn episodes_gone(&self, later: &Self) -> Vec<EpisodeId> {
         let gone = self.episodes.iter().filter(|(id, row)| later.episodes.get(id) != Some(row));
         gone.map(|(id, _)| *id).collect()
     }
 
-    /// References that are not among `later`, or elsewhere there: name, target here, target there.
+    /// Returns the references that `later` lacks or has with another target: name, target here, target there.
     pub(crate) fn references_gone(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
         let moved =
             self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));
@@ -194,16 +194,16 @@ impl Records {
 fn differing<'a, K: Ord, V: PartialEq>(
     index: &'a BTreeMap<K, V>,
     log: &'a BTreeMap<K, V>,
-) -> impl Iterator<Item = (&'a K, How)> {
+) -> impl Iterator<Item = (&'a K, RowDifference)> {
     let here = index.iter().filter_map(|(key, row)| match log.get(key) {
         Some(logged) if logged == row => None,
-        Some(_) => Some((key, How::Changed)),
-        None => Some((key, How::Unlogged)),
+        Some(_) => Some((key, RowDifference::Changed)),
+        None => Some((key, RowDifference::Unlogged)),
     });
-    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, How::Missing)))
+    here.chain(log.keys().filter(|key| !index.contains_key(key)).map(|key| (key, RowDifference::Missing)))
 }
 
-fn shown_target(target: &[u8]) -> String {
+fn format_target(target: &[u8]) -> String {
     match target.try_into() {
         Ok(id) => SnapshotId::from_bytes(id).to_string(),
         Err(_) => "no snapshot id".to_owned(),

@@ -1,13 +1,15 @@
-//! Rebuilding the index from the packs, after a crash of the machine or on request.
+//! Rebuilding the index from the packs, after a machine crash or on request.
 //!
-//! The log is replayed from its last complete checkpoint. Where parts of a later one are missing and the log before it
-//! does not tell what they held any more, what is left of it is kept and the rest reported as lost. Up to the last synced commit that some record
-//! knows to have reached the disk, everything is kept, damaged or not, for `verify` to judge. Behind that,
-//! what the disk holds may have gaps, and leftovers of killed writers: a commit counts only if it follows
-//! the one before it and all its content is there; the first that does not, and all after it, are as if
-//! they had never been made. If the machine did not crash, nothing acknowledged is missing, and only what
-//! does not follow is looked at so closely. The rebuild ends with a new log that begins with a checkpoint, so what was
-//! left out stays out.
+//! The log is replayed from its last complete checkpoint. If parts of a later one are missing and the log
+//! before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
+//!
+//! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
+//! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit counts
+//! only if it follows the one before it and all its content exists. The first one that does not, and all
+//! after it, are dropped. Without a machine crash, nothing acknowledged is missing, and only commits that do
+//! not follow are checked this closely.
+//!
+//! The rebuild ends with a new log that begins with a checkpoint, so that dropped commits stay dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -15,51 +17,51 @@ use std::path::{Path, PathBuf};
 
 use heed::RwTxn;
 
-use crate::change::Change;
 use crate::checkpoint;
 use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
 use crate::index::{Index, LogState};
-use crate::log_records::{LogRecords, Tail};
+use crate::index_trust;
+use crate::log_record::Change;
+use crate::log_scan::{LogRecords, Tail};
 use crate::loss::{self, RebuildReport};
-use crate::mark;
 use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
-/// The new index, until it is whole.
-const NEW: &str = "index.new";
+/// Directory of the new index until it is complete.
+const NEW_INDEX: &str = "index.new";
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 ///
-/// The new index is built beside the old one and takes its place when it is whole. The old one is compared with it
-/// afterwards, and kept if it knew something that the packs no longer tell.
+/// The new index is built next to the old one and replaces it when it is complete. The old one is compared
+/// with it afterwards, and kept if it has records that the packs no longer hold.
 pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let crashed = may_have_crashed(path);
-    // Until the end, whoever opens the store must rebuild as well, and from as little.
-    mark::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
-    let new = path.join(NEW);
+    // Until this is done, opening the store must rebuild it too, under the same assumptions.
+    index_trust::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding() })?;
+    let new = path.join(NEW_INDEX);
     remove_directory(&new)?;
-    fs::create_dir_all(&new).at("create", &new)?;
+    fs::create_dir_all(&new).context("create", &new)?;
     let report = match build(path, &new, crashed) {
         Ok(report) => report,
         Err(error) => {
-            // On a full disk, what was built so far is in the way of the next attempt.
+            // On a full disk, the partial index is in the way of the next attempt.
             drop(remove_directory(&new));
             return Err(error);
         }
     };
-    let old = take_into_use(path, &new)?;
-    mark::set(path, &mark::boot_id())?;
-    // After a crash of the machine the old index may be anything, and reading it could end the process.
+    let old = install_index(path, &new)?;
+    index_trust::set(path, &index_trust::boot_id())?;
+    // After a machine crash the old index may be inconsistent, and reading it could kill the process.
     loss::compare(path, old, report, !crashed)
 }
 
 /// Builds an index in `new`.
 fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     let packs = Packs::new(path.join("packs"));
-    let found = Found::scan(&packs)?;
+    let found = PackContents::scan(&packs)?;
     let index = Index::open(new)?;
     let mut txn = index.write()?;
     let Replayed { commits_given_up, log_damaged } = replay(&packs, &found, &index, &mut txn, crashed)?;
@@ -70,19 +72,19 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     Ok(RebuildReport { index, commits_given_up, log_damaged, ..RebuildReport::default() })
 }
 
-/// Puts the new index in the place of the old one, which is moved aside; says where to.
-fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
+/// Replaces the old index by the new one. Returns the path that the old one was moved to.
+fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
-    // One that is empty held nothing.
+    // An empty index held nothing.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
         let old = loss::name_for_old_index(path)?;
-        fs::rename(&directory, &old).at("rename", &directory)?;
+        fs::rename(&directory, &old).context("rename", &directory)?;
         Some(old)
     } else {
         remove_directory(&directory)?;
         None
     };
-    fs::rename(new, &directory).at("rename", new)?;
+    fs::rename(new, &directory).context("rename", new)?;
     sync_directory(path)?;
     Ok(old)
 }
@@ -90,31 +92,31 @@ fn take_into_use(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.at("remove", path),
+        other => other.context("remove", path),
     }
 }
 
-/// Whether the machine may have crashed since the packs were last written.
+/// Returns true if the machine may have crashed since the packs were last written.
 fn may_have_crashed(path: &Path) -> bool {
-    let mark = mark::read(path).unwrap_or_default();
-    !mark::is_clean(&mark) && mark != mark::boot_id() && mark != rebuilding()
+    let mark = index_trust::read(path).unwrap_or_default();
+    !index_trust::is_clean(&mark) && mark != index_trust::boot_id() && mark != rebuilding()
 }
 
-/// The boot mark of a rebuild that no crash came before.
+/// Returns the trust marker of a rebuild without a preceding machine crash.
 fn rebuilding() -> String {
-    format!("rebuilding in {}", mark::boot_id())
+    format!("rebuilding in {}", index_trust::boot_id())
 }
 
-/// Everything intact in the packs.
+/// All intact records of the packs.
 #[derive(Default)]
-struct Found {
+struct PackContents {
     objects: HashMap<ObjectId, Location>,
     log: LogRecords,
     packs: Vec<u32>,
     last_pack: u32,
 }
 
-impl Found {
+impl PackContents {
     fn scan(packs: &Packs) -> Result<Self> {
         let mut found = Self::default();
         for pack in packs.list()? {
@@ -136,18 +138,18 @@ impl Found {
     }
 }
 
-/// What a replay found out about the log.
+/// Result of a replay of the log.
 struct Replayed {
-    /// Commits at the end of the log that were left out.
+    /// Commits at the end of the log that were dropped.
     commits_given_up: u64,
-    /// A commit that was kept does not follow the one before it, or parts of the last checkpoint are missing.
+    /// Set if a kept commit does not follow the one before it, or parts of the last checkpoint are missing.
     log_damaged: bool,
 }
 
 /// Fills the index from the log.
 fn replay(
     packs: &Packs,
-    found: &Found,
+    found: &PackContents,
     index: &Index,
     txn: &mut RwTxn<'_>,
     crashed: bool,
@@ -188,8 +190,8 @@ fn replay(
     index_reachable(packs, found, index, txn)?;
     for pack in &found.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
-        // The checkpoint promises all of it, and the machine may not have crashed at all.
-        packs.open_for_writing(*pack)?.sync_data().at("sync", &packs.path(*pack))?;
+        // The checkpoint promises that everything is on disk.
+        packs.open_for_writing(*pack)?.sync_data().context("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
     state.settled = state.sequence;
@@ -197,8 +199,9 @@ fn replay(
     Ok(replayed)
 }
 
-/// Only what records reach is live: what else lies in the packs may refer to what was collected long ago.
-fn index_reachable(packs: &Packs, found: &Found, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
+/// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
+/// long ago.
+fn index_reachable(packs: &Packs, found: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
     let mut reach = Reach::new(packs, found);
     let mut snapshots = Vec::new();
     index.for_each_snapshot(txn, |snapshot| snapshots.push(Change::PutSnapshot(snapshot)))?;
@@ -227,19 +230,19 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
     roots
 }
 
-/// Walks what is reachable, each object once.
+/// Walks reachable objects, each once.
 struct Reach<'a> {
     packs: &'a Packs,
-    found: &'a Found,
+    found: &'a PackContents,
     seen: HashSet<ObjectId>,
 }
 
 impl<'a> Reach<'a> {
-    fn new(packs: &'a Packs, found: &'a Found) -> Self {
+    fn new(packs: &'a Packs, found: &'a PackContents) -> Self {
         Self { packs, found, seen: HashSet::new() }
     }
 
-    /// Whether everything below `roots` that was not seen before is there.
+    /// Returns true if all objects below `roots` exist, except for those visited before.
     fn has_all(&mut self, roots: &[ObjectId]) -> Result<bool> {
         let mut complete = true;
         let mut open = roots.to_vec();

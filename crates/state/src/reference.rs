@@ -1,13 +1,13 @@
 //! References: names that move from snapshot to snapshot, only by compare-and-set.
 
-use crate::change::{Change, Durability, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
+use crate::log_record::{Change, Durability, Expect};
 use crate::store::Store;
 
-/// Whether a reference may have this name. A commit checks it too; this is for those who do much work before.
+/// Checks that a reference may have this name. A commit checks it too; call this before expensive work.
 ///
-/// A name never has a `~`: behind a name, that is how a person writes what is before it.
+/// A `~` is not allowed, because people write `name~1` for an ancestor.
 pub fn check_reference_name(name: &str) -> Result<()> {
     let part_fits = |part: &str| {
         !part.is_empty()
@@ -23,9 +23,9 @@ pub fn check_reference_name(name: &str) -> Result<()> {
 }
 
 impl Store {
-    /// Where a reference points.
+    /// Returns the snapshot that a reference points to; `None` if there is no such reference.
     pub fn reference(&self, name: &str) -> Result<Option<SnapshotId>> {
-        // LMDB refuses empty and very long keys; no reference has such a name.
+        // LMDB rejects empty and very long keys; no reference has such a name.
         if check_reference_name(name).is_err() {
             return Ok(None);
         }
@@ -34,7 +34,7 @@ impl Store {
         Ok(bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes))
     }
 
-    /// All references, sorted by name.
+    /// Returns all references, sorted by name.
     pub fn references(&self) -> Result<Vec<(String, SnapshotId)>> {
         let txn = self.inner.index.read()?;
         let rows = self.inner.index.rows(&txn, &self.inner.index.references)?;
@@ -46,7 +46,7 @@ impl Store {
             .collect())
     }
 
-    /// Moves a reference if it is where the caller expects it.
+    /// Moves a reference if its value is as expected.
     pub fn set_reference(
         &self,
         name: &str,
@@ -58,7 +58,7 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// Removes a reference if it is where the caller expects it.
+    /// Removes a reference if its value is as expected.
     pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
         let change = Change::RemoveReference { name: name.to_owned(), expect };
         self.with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_leave_room_for_what_is_written_behind_them() {
+    fn reference_names_exclude_revision_suffixes() {
         for name in ["main", "a/b.c_d-e", "0199"] {
             assert!(check_reference_name(name).is_ok(), "{name}");
         }

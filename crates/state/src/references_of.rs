@@ -1,4 +1,4 @@
-//! What a node refers to: the one place that knows, for collecting, verifying and recovering.
+//! References of a node to other objects, for garbage collection, verification and recovery.
 
 use crate::codec::Decoded;
 use crate::node::{Extent, SymlinkNode};
@@ -19,7 +19,7 @@ pub(crate) fn references_of(node: Vec<u8>, found: &mut impl FnMut(ObjectId)) -> 
     Ok(())
 }
 
-/// The same for a decoded list.
+/// Calls `found` for every object that a decoded list refers to directly.
 pub(crate) fn page_references(page: &Page, found: &mut impl FnMut(ObjectId)) -> Decoded<()> {
     for at in 0..page.len() {
         if page.level > 0 {

@@ -1,8 +1,8 @@
-//! The reserve: room on the disk that only removals and collections use.
+//! The reserve: disk space that only removals and garbage collections use.
 //!
-//! A file of the store that holds nothing. Where the disk is full, whoever is about to make room gives it up for the
-//! little that this takes: a commit record, pages of the index, a checkpoint. It is set aside again when there is
-//! plenty of room.
+//! It is a file of the store without content. On a full disk, an operation that frees space deletes this file
+//! first to get the little space it needs: for a commit record, pages of the index, a checkpoint. The file is
+//! allocated again when there is plenty of free space.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,12 +15,12 @@ use crate::error::{IoContext as _, Result};
 use crate::platform;
 use crate::store::Store;
 
-/// Size besides that of the index, of which a collection may write every page again.
+/// Size in bytes, to which the size of the index is added: garbage collection may rewrite every page of it.
 const BASE: u64 = 1 << 20;
-/// The reserve is set aside only where so many times its size is free.
+/// The reserve is allocated only if this many times its size is free.
 const PLENTY: u64 = 4;
 
-/// The file in one store.
+/// The reserve file of one store.
 pub(crate) struct Reserve {
     path: PathBuf,
     index: PathBuf,
@@ -31,22 +31,23 @@ impl Reserve {
         Self { path: store.join("reserve"), index: store.join("index/data.mdb") }
     }
 
-    /// Gives the room to whoever writes next. False if there was none set aside.
+    /// Deletes the reserve to free its space. Returns false if there was none.
     pub(crate) fn release(&self) -> bool {
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Refuses a new snapshot where nothing is set aside and little is free: once the reserve was given up, what is left of it
-    /// is for removals alone.
+    /// Fails if there is no reserve and little free space: once the reserve is released, the remaining space
+    /// is only for removals.
     pub(crate) fn leave_room(&self) -> Result<()> {
         if self.path.exists() || free_bytes(&self.path) >= BASE {
             return Ok(());
         }
         Err(io::Error::from(io::ErrorKind::StorageFull))
-            .at("commit to", self.path.parent().unwrap_or(&self.path))
+            .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Sets room aside where there is plenty. That there is none now is no reason for an operation to fail.
+    /// Allocates the reserve if there is plenty of free space. Failing to do so is not an error of the
+    /// calling operation.
     pub(crate) fn fill(&self) {
         let index = length(&self.index);
         let wanted = BASE + index;
@@ -85,11 +86,12 @@ fn allocate(path: &Path, len: u64) -> io::Result<()> {
 }
 
 impl Store {
-    /// Does something that makes room. Where it finds none for itself, it is done again without the reserve.
+    /// Runs an operation that frees space. If it fails because the disk is full, releases the reserve and
+    /// retries once.
     pub(crate) fn with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let inner = &self.inner;
         match work() {
-            // After a failed sync nothing is written by this process any more.
+            // After a failed sync this process must not write any more.
             Err(error) if error.is_full() && !inner.log.has_failed() && inner.reserve.release() => work(),
             other => other,
         }

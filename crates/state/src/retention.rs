@@ -1,4 +1,4 @@
-//! Retention: which snapshots to keep.
+//! Retention rules for snapshots.
 
 use std::collections::HashSet;
 
@@ -6,19 +6,19 @@ use crate::error::Result;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
-/// Rules for keeping snapshots. A snapshot is kept if any rule, a reference or a pin wants it; without any
-/// rule, all are kept.
+/// Rules for keeping snapshots. A snapshot is kept if a rule, a reference, a pin or an episode keeps it;
+/// without any rule, all are kept.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// Keep the newest so many.
+    /// Keep this many of the newest snapshots.
     pub keep_last: Option<usize>,
-    /// Keep those made at or after this time.
+    /// Keep snapshots made at or after this time.
     pub keep_since: Option<Timestamp>,
-    /// Keep those with a label.
+    /// Keep snapshots with a label.
     pub keep_labelled: bool,
 }
 
-/// What rules would keep and remove.
+/// Result of applying retention rules.
 #[derive(Debug, Clone, Default)]
 pub struct RetentionPlan {
     /// Kept, oldest first.
@@ -28,7 +28,7 @@ pub struct RetentionPlan {
 }
 
 impl Store {
-    /// What `rules` keep and remove now. Nothing is removed by this.
+    /// Computes which snapshots `rules` keep and remove now. Does not remove anything.
     pub fn retention_plan(&self, rules: &Retention) -> Result<RetentionPlan> {
         let mut snapshots = self.snapshots()?;
         snapshots.sort_by_key(|snapshot| (snapshot.time, snapshot.id));

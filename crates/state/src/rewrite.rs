@@ -1,4 +1,4 @@
-//! Writing a directory again with some entries changed.
+//! Rewriting a directory with some entries changed.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use crate::tree::same_shape;
 /// An encoded reference and time.
 pub(crate) type Written<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
-/// A changed name: its encoded reference and time, or nothing when it is gone.
+/// A changed name: its encoded reference and time, or `None` if it is removed.
 pub(crate) struct Edit<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) entry: Option<Written<'a>>,
 }
 
-/// Writes the directory `base` (none for a new one) with `edits`, sorted by name, applied. `head` and
-/// `modified` replace the base's where given.
+/// Writes the directory `base` (`None` for a new one) with `edits` applied, which must be sorted by name.
+/// `head` and `modified` replace the base's if given.
 pub(crate) fn rewrite_directory(
     store: &Store,
     batch: &Batch,
@@ -60,7 +60,7 @@ fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Re
     let mut total = page.entries;
     for edit in edits {
         let there = match page.level {
-            0 => page.place_of(edit.name).1,
+            0 => page.position_of(edit.name).1,
             _ => store.find_entry(id, None, edit.name)?.is_some(),
         };
         match (there, edit.entry.is_some()) {
@@ -72,7 +72,8 @@ fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Re
     Ok(total)
 }
 
-/// Pages without edits are taken as they are, as long as the page before them ended where pages end.
+/// Merges edits into a paged directory. Pages without edits are reused, as long as the page before them ends
+/// at a split point.
 fn merge_pages(
     store: &Store,
     writer: &mut DirectoryWriter<'_, Batch>,
@@ -109,7 +110,7 @@ fn merge(
 ) -> Result<()> {
     let mut at = 0;
     for edit in edits {
-        let (next, there) = page.place_of(edit.name);
+        let (next, there) = page.position_of(edit.name);
         writer.push_entries(page, times, at..next)?;
         at = next + usize::from(there);
         if let Some((reference, time)) = &edit.entry {

@@ -1,10 +1,9 @@
-//! Sessions: how processes tell a garbage collection what they still rely on.
+//! Sessions: processes declare which objects garbage collection must keep for them.
 //!
-//! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the
-//! epoch in which it began: a shared lock on the byte of the store's lock file that has the number of the epoch.
-//! Condemned objects are deleted only when nobody holds an epoch older than their condemnation. The locks of a
-//! process end with it, and take no room: whoever can read the store can hold one, also on a full disk and
-//! where nothing can be written.
+//! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the epoch
+//! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
+//! objects are deleted only when no guard has an epoch older than their condemnation. The locks of a process
+//! end with it and take no disk space, so that every reader can hold one, even on a full or read-only disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,31 +13,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
 
-/// Bytes from here on mean other things than epochs.
+/// First byte offset that is not an epoch.
 pub(crate) const EPOCHS_MAX: u64 = 1 << 62;
 
 pub(crate) struct Sessions {
     path: PathBuf,
     file: File,
-    /// Guards by epoch.
+    /// Number of guards by epoch.
     held: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// Keeps a garbage collection from deleting what existed when it was taken.
+/// Protects everything that existed when it was taken from garbage collection.
 pub(crate) struct Guard {
     sessions: Arc<Sessions>,
     epoch: u64,
 }
 
 impl Sessions {
-    /// Takes the lock file of a store.
+    /// Opens the lock file of a store.
     pub(crate) fn new(path: PathBuf) -> Result<Self> {
-        let file = File::open(&path).at("open", &path)?;
+        let file = File::open(&path).context("open", &path)?;
         Ok(Self { path, file, held: Mutex::default() })
     }
 
-    /// Takes a guard. `epoch` reads the present epoch; it is read again after the guard is published,
-    /// because a collection may have looked in between.
+    /// Takes a guard. `epoch` returns the current epoch; it is called again after the guard is published,
+    /// because a garbage collection may have checked the guards in between.
     pub(crate) fn guard(self: &Arc<Self>, epoch: impl Fn() -> Result<u64>) -> Result<Guard> {
         loop {
             let now = epoch()?;
@@ -52,7 +51,7 @@ impl Sessions {
     fn hold(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(&epoch) {
-            byte_lock::share(&self.file, epoch).at("lock", &self.path)?;
+            byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
         }
         *held.entry(epoch).or_insert(0) += 1;
         Ok(Guard { sessions: Arc::clone(self), epoch })
@@ -64,16 +63,16 @@ impl Sessions {
         *count -= 1;
         if *count == 0 {
             held.remove(&epoch);
-            // An epoch that stays locked keeps collections waiting, which is the safe side.
+            // An epoch that stays locked only delays garbage collection.
             drop(byte_lock::release(&self.file, epoch));
         }
     }
 
-    /// The oldest epoch that any living process holds; `None` when nothing is held.
+    /// Returns the oldest epoch that any live process holds; `None` if there is none.
     pub(crate) fn oldest(path: &Path) -> Result<Option<u64>> {
-        // A file of its own: one does not see the locks that were taken through itself.
-        let file = File::open(path).at("open", path)?;
-        byte_lock::lowest(&file, 0, EPOCHS_MAX).at("look for locks on", path)
+        // A separate open file, because locks taken through the same one are invisible.
+        let file = File::open(path).context("open", path)?;
+        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("look for locks on", path)
     }
 }
 

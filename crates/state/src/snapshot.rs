@@ -1,4 +1,4 @@
-//! Snapshots: records that say who reached which tree, when, and from where.
+//! Snapshots: immutable records of a tree with parents, author, message and time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{NodeId, SnapshotId, TreeId};
 
-/// A point in time: nanoseconds since 1970, negative before.
+/// A point in time: nanoseconds since the Unix epoch, negative before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The present.
+    /// Returns the current time.
     pub fn now() -> Self {
         Self::from(SystemTime::now())
     }
@@ -35,21 +35,21 @@ impl From<SystemTime> for Timestamp {
 /// A snapshot: an immutable record over a tree. Snapshots keep objects alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Its name.
+    /// Unique id.
     pub id: SnapshotId,
-    /// The content.
+    /// Content.
     pub tree: TreeId,
-    /// The times of the content: a second tree of the same shape.
+    /// Modification times of the content: a second tree of the same shape.
     pub times: NodeId,
-    /// What it was made from.
+    /// Snapshots it was derived from.
     pub parents: Vec<SnapshotId>,
-    /// Who made it.
+    /// Author, free text.
     pub author: String,
-    /// Why.
+    /// Message, free text.
     pub message: String,
-    /// When.
+    /// Creation time.
     pub time: Timestamp,
-    /// Free labels; retention can keep what is labelled.
+    /// Labels; retention can keep labelled snapshots.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -98,29 +98,29 @@ impl Snapshot {
     }
 }
 
-/// What the maker of a snapshot says about it.
+/// Description of a snapshot that is to be committed.
 #[derive(Debug, Clone, Default)]
 pub struct NewSnapshot {
-    /// What it was made from; a virtual tree adds the snapshot it was restored from when this is empty.
+    /// Parents. If empty, a virtual tree adds the snapshot it was restored from.
     pub parents: Vec<SnapshotId>,
-    /// Who makes it.
+    /// Author, free text.
     pub author: String,
-    /// Why.
+    /// Message, free text.
     pub message: String,
-    /// When it was made, for what comes from elsewhere; now, when not said.
+    /// Creation time, for imported snapshots; `None` for the current time.
     pub time: Option<Timestamp>,
-    /// Free labels.
+    /// Labels.
     pub labels: BTreeMap<String, String>,
     /// References to move to the new snapshot in the same commit.
     pub references: Vec<(String, crate::Expect)>,
-    /// What must be on disk before the commit is acknowledged.
+    /// Data that must be on disk before the commit is acknowledged.
     pub durability: crate::Durability,
-    /// Counts the bytes by which the commit made the store larger, for who wants to know.
+    /// Counter to which the commit adds the bytes by which it made the store larger.
     pub stored: Option<Arc<AtomicU64>>,
 }
 
 impl NewSnapshot {
-    /// A snapshot with a message and nothing else.
+    /// Creates a description with only a message.
     pub fn with_message(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
     }

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! format      the version of this layout, and a copy of it with a checksum (`format.rs`)
-//! lock        held shared by every process that has the store open, exclusively for rebuilding the index; single
-//!             bytes of it say what living processes rely on (`session.rs`, `presence.rs`)
-//! packs/      the truth (`pack.rs`)
-//! index/      LMDB over it (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
-//! boot        whether the index can be trusted (`mark.rs`)
-//! reserve     room for removals and collections on a full disk (`reserve.rs`)
+//! lock        held shared by every process that has the store open, exclusively for rebuilding the index;
+//!             locks on single bytes of it protect objects (`session.rs`) and separate readers from writers
+//!             (`access_lock.rs`)
+//! packs/      the source of truth (`pack.rs`)
+//! index/      LMDB index of the packs (`index.rs`); `index.old-N` is one that a repair kept (`loss.rs`)
+//! boot        trust marker of the index (`index_trust.rs`)
+//! reserve     disk space for removals and garbage collections on a full disk (`reserve.rs`)
 //! pins/       lock files of pins that end with their process (`pin.rs`)
-//! directories/ which tree each directory outside holds (`directory/state.rs`); stat records are in the index
+//! directories/ state of each checked-out directory (`directory/state.rs`); stat records are in the index
 //! ```
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use uuid::Uuid;
 
+use crate::access_lock;
 use crate::batch::Batch;
 use crate::cache::Cache;
 use crate::cancel::Cancel;
@@ -33,39 +35,38 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::format;
 use crate::id::{ById, ChunkId, NodeId};
 use crate::index::{Access, Index};
+use crate::index_trust;
 use crate::lock_holder;
+use crate::lock_wait::PolledWait;
 use crate::log::Log;
 use crate::loss::RebuildReport;
-use crate::mark;
 use crate::notice::{self, Notice};
 use crate::pack::{PACK_HEADER, Packs};
 use crate::page::Page;
-use crate::pending::Pending;
-use crate::presence;
 use crate::record::Kind;
 use crate::recovery;
 use crate::reserve::Reserve;
 use crate::session::{Guard, Sessions};
-use crate::waiting::PolledWait;
+use crate::uncommitted_objects::UncommittedObjects;
 use crate::walk_limits::WalkLimits;
 
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
 const PAGE_CACHE: usize = 32 << 20;
 
-/// Longest wait for others to close a store whose index must be rebuilt.
+/// Longest wait for other processes to close a store whose index must be rebuilt.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that the first commit of a store has, from its pack to its row in the index.
+/// Longest time between the creation of a store's first pack and its row in the index.
 const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An open store. Cheap to clone; all clones share caches, locks and the queue of commits.
+/// An open store. Cheap to clone; all clones share caches, locks and the commit queue.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// Objects that are read as if they were part of it.
-    pending: Option<Arc<Pending>>,
+    /// Objects that this handle reads like those of the store.
+    uncommitted: Option<Arc<UncommittedObjects>>,
     /// Stops reads and new objects of this handle.
     cancel: Cancel,
-    /// Bounds the walks of this handle.
+    /// Memory limits of this handle's walks.
     walk_limits: WalkLimits,
 }
 
@@ -77,11 +78,11 @@ pub(crate) struct Inner {
     pub(crate) committer: Committer,
     pub(crate) log: Log,
     pub(crate) pages: Cache<NodeId, Arc<Page>, ById>,
-    /// Whether this process has marked the index as written in this boot.
-    marked: AtomicBool,
+    /// Set once this process has recorded that it writes the index in this boot.
+    is_marked_written: AtomicBool,
     lock: File,
     pub(crate) reserve: Reserve,
-    /// The rebuild of the index that opening the store took.
+    /// Report of the rebuild that opening the store required.
     rebuild: Option<RebuildReport>,
 }
 
@@ -91,14 +92,15 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// LMDB must not be opened twice by one process, so a store opened twice is the same store.
+/// Stores that this process has open, by canonical path. LMDB must not be opened twice by one process, so
+/// opening a store twice gives the same one.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// Opens the store in `path`, making it if the directory is missing or empty.
+    /// Opens the store in `path`; creates it if the directory is missing or empty.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        fs::create_dir_all(path).at("create", path)?;
+        fs::create_dir_all(path).context("create", path)?;
         if !format::exists(path) {
             create(path)?;
         }
@@ -109,7 +111,7 @@ impl Store {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         format::check(path)?;
-        Self::open_at(fs::canonicalize(path).at("open", path)?, None)
+        Self::open_at(fs::canonicalize(path).context("open", path)?, None)
     }
 
     fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
@@ -134,52 +136,52 @@ impl Store {
     }
 
     fn of(inner: Arc<Inner>) -> Self {
-        Self { inner, pending: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
+        Self { inner, uncommitted: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
-    /// The directory of the store.
+    /// Returns the directory of the store.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// The rebuild of the index that opening the store took, or that was asked for.
+    /// Returns the report of the rebuild that opening the store required, or that was requested.
     pub fn rebuild_report(&self) -> Option<&RebuildReport> {
         self.inner.rebuild.as_ref()
     }
 
-    /// Builds the index again from the packs, mends the format files, and opens the store.
+    /// Rebuilds the index from the packs, repairs the format files, and opens the store.
     ///
     /// No other process may have the store open.
     pub fn rebuild_index(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         format::check(path)?;
-        let path = fs::canonicalize(path).at("open", path)?;
+        let path = fs::canonicalize(path).context("open", path)?;
         let (lock, _) = open_lock(&path)?;
         lock_exclusively(&lock, &path)?;
-        format::mend(&path)?;
+        format::repair(&path)?;
         let report = recovery::rebuild(&path)?;
         drop(lock);
         Self::open_at(path, Some(report))
     }
 
-    /// Returns a handle whose work fails with [`StoreError::Cancelled`] once `cancel` is set. Trees that are opened
-    /// through the handle stop with it; a commit that has begun to write its record is finished.
+    /// Returns a handle whose operations fail with [`StoreError::Cancelled`] once `cancel` is set. It also
+    /// applies to trees opened through the handle. A commit that has begun to write its record is finished.
     pub fn with_cancel(&self, cancel: Cancel) -> Self {
         Self { cancel, ..self.clone() }
     }
 
-    /// The flag that stops the work of this handle.
+    /// Returns the flag that cancels operations of this handle.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Returns a handle whose walks through directories and trees hold no more than `limits` allow. Trees that are opened
-    /// through the handle are compared within them.
+    /// Returns a handle whose walks through directories and trees are bounded by `limits`. It also applies to
+    /// comparisons of trees opened through the handle.
     pub fn with_walk_limits(&self, limits: WalkLimits) -> Self {
         Self { walk_limits: limits, ..self.clone() }
     }
 
-    /// The limits of this handle's walks.
+    /// Returns the limits of this handle's walks.
     pub fn walk_limits(&self) -> WalkLimits {
         self.walk_limits
     }
@@ -193,32 +195,32 @@ impl Store {
         self.inner.sessions.guard(|| self.inner.epoch())
     }
 
-    /// The content of a chunk.
+    /// Returns the content of a chunk.
     pub fn read_chunk(&self, id: &ChunkId) -> Result<Vec<u8>> {
         self.read_object(Kind::Chunk, id.as_bytes())?.ok_or(StoreError::MissingChunk(*id))
     }
 
-    /// The encoding of a node.
+    /// Returns the encoding of a node.
     pub(crate) fn read_node(&self, id: &NodeId) -> Result<Vec<u8>> {
         self.read_object(Kind::Node, id.as_bytes())?.ok_or(StoreError::MissingNode(*id))
     }
 
     fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         self.cancel.check()?;
-        if let Some(pending) = &self.pending
-            && let Some(content) = pending.read(kind, id)?
+        if let Some(uncommitted) = &self.uncommitted
+            && let Some(content) = uncommitted.read(kind, id)?
         {
             return Ok(Some(content));
         }
         self.inner.read_object(kind, id)
     }
 
-    /// This store with objects that are not committed.
-    pub(crate) fn with_pending(&self, pending: Pending) -> Self {
-        Self { pending: Some(Arc::new(pending)), ..self.clone() }
+    /// Returns a handle that also reads the given uncommitted objects.
+    pub(crate) fn with_uncommitted(&self, uncommitted: UncommittedObjects) -> Self {
+        Self { uncommitted: Some(Arc::new(uncommitted)), ..self.clone() }
     }
 
-    /// A list: a directory, a page of one, or the same of its times.
+    /// Reads a list: a directory or one of its pages, or their times. Cached.
     pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
         self.cancel.check()?;
         if let Some(page) = self.inner.pages.get(id) {
@@ -231,7 +233,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Puts a page that was just written where the next reader finds it.
+    /// Adds a page that was just written to the cache.
     pub(crate) fn remember_page(&self, id: NodeId, page: Page) {
         let weight = page.weight();
         self.inner.pages.insert(id, Arc::new(page), weight);
@@ -241,14 +243,14 @@ impl Store {
 impl Inner {
     fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         let (lock, access) = open_lock(&path)?;
-        presence::announce(&lock, &path, access)?;
+        access_lock::acquire(&lock, &path, access)?;
         let packs = Packs::new(path.join("packs"));
         let (index, on_open) = match access {
             Access::Shared => {
-                format::complete(&path);
-                open_sound_index(&path, &lock, &packs)?
+                format::add_missing_copy(&path);
+                open_or_rebuild_index(&path, &lock, &packs)?
             }
-            Access::ReadOnly => (open_unwritable_index(&path, &lock, &packs)?, None),
+            Access::ReadOnly => (open_read_only_index(&path, &lock, &packs)?, None),
         };
         if let Some(report) = &on_open {
             notice::send(&Notice::Rebuilt { store: &path, report });
@@ -260,7 +262,7 @@ impl Inner {
             committer: Committer::default(),
             log: Log::default(),
             pages: Cache::new(PAGE_CACHE),
-            marked: AtomicBool::new(false),
+            is_marked_written: AtomicBool::new(false),
             index,
             lock,
             rebuild: on_open.or(rebuild),
@@ -274,7 +276,7 @@ impl Inner {
     }
 
     pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
-        // A collection may move the object to another pack between the look-up and the read.
+        // Garbage collection may move the object to another pack between the lookup and the read.
         for _ in 0..8 {
             let location = {
                 let txn = self.index.read()?;
@@ -288,68 +290,69 @@ impl Inner {
         Ok(None)
     }
 
-    /// Must be called before the index is written: says on disk that from now on, only this boot of the
-    /// machine may trust the index.
+    /// Records on disk that only this boot of the machine may trust the index. Must be called before the
+    /// index is written.
     pub(crate) fn mark_written(&self) -> Result<()> {
-        if self.marked.load(Ordering::Acquire) {
+        if self.is_marked_written.load(Ordering::Acquire) {
             return Ok(());
         }
-        let boot_id = mark::boot_id();
-        if mark::read(&self.path).as_deref() != Some(boot_id.as_str()) {
-            mark::set(&self.path, &boot_id)?;
+        let boot_id = index_trust::boot_id();
+        if index_trust::read(&self.path).as_deref() != Some(boot_id.as_str()) {
+            index_trust::set(&self.path, &boot_id)?;
         }
-        self.marked.store(true, Ordering::Release);
+        self.is_marked_written.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The last process to close a store leaves the index synced, so that a reboot needs no rebuild.
-    fn leave_clean(&self) -> Result<()> {
-        if !self.marked.load(Ordering::Acquire) {
+    /// Syncs the index and marks it clean if this is the last process to close the store, so that a reboot
+    /// needs no rebuild.
+    fn close_cleanly(&self) -> Result<()> {
+        if !self.is_marked_written.load(Ordering::Acquire) {
             return Ok(());
         }
         if flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(());
         }
         if self.log.has_failed() {
-            // What the disk holds is unknown: only a rebuild can tell.
-            return mark::set(&self.path, "a sync failed");
+            // The content of the disk is unknown: the next open must rebuild the index.
+            return index_trust::set(&self.path, "a sync failed");
         }
         self.trim_log()?;
-        // What the index refers to comes first.
+        // Objects must be on disk before index rows that refer to them.
         self.sync_packs()?;
         self.index.sync()?;
         self.reserve.fill();
-        mark::set_clean(&self.path)
+        index_trust::set_clean(&self.path)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Failing to leave a mark costs a rebuild after a crash, nothing else.
-        drop(self.leave_clean());
+        // A failure only costs a rebuild after a machine crash.
+        drop(self.close_cleanly());
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }
 }
 
-/// Opens the index with the store's lock held shared, which keeps others from replacing it; where it cannot be
-/// used, it is built anew first.
-fn open_sound_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
+/// Opens the index, after rebuilding it if it cannot be used. The store's lock is held shared afterwards, so
+/// that other processes cannot replace the index.
+fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
     let mut report = None;
     loop {
         lock_shared(lock, path)?;
-        if let Some(index) = sound_index(path, packs)? {
+        if let Some(index) = usable_index(path, packs)? {
             return Ok((index, report));
         }
-        flock(lock, FlockOperation::Unlock).at("unlock", path)?;
+        flock(lock, FlockOperation::Unlock).context("unlock", path)?;
         lock_exclusively(lock, path)?;
-        // Someone else may have built it meanwhile.
-        if sound_index(path, packs)?.is_none() {
+        // Another process may have rebuilt it meanwhile.
+        if usable_index(path, packs)?.is_none() {
             report = Some(recovery::rebuild(path)?);
         }
     }
 }
 
-fn sound_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
+fn usable_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
     if !index_is_trustworthy(path)? {
         return Ok(None);
     }
@@ -361,7 +364,7 @@ fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match Index::open(&path.join("index")) {
-            // The last owner in this process has let go of it but not closed it yet.
+            // The last owner in this process has dropped it but not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -370,21 +373,21 @@ fn open_index(path: &Path) -> Result<Index> {
     }
 }
 
-/// What a store whose making was interrupted, or is going on elsewhere, may hold.
-const OWN: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
+/// Names that may exist in a store whose creation was interrupted or is in progress.
+const STORE_ENTRIES: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
 
 fn create(path: &Path) -> Result<()> {
-    let mut entries = fs::read_dir(path).at("list", path)?;
+    let mut entries = fs::read_dir(path).context("list", path)?;
     let foreign = entries.any(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            !OWN.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
+            !STORE_ENTRIES.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
         })
     });
     if foreign && !format::exists(path) {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
-    // Of several processes that make a store one does, and the others wait for it.
+    // One process creates the store; the others wait for it.
     let (lock, _) = open_lock(path)?;
     while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if format::exists(path) {
@@ -397,30 +400,30 @@ fn create(path: &Path) -> Result<()> {
     }
     for part in ["packs", "index", "pins", "directories"] {
         let part = path.join(part);
-        fs::create_dir_all(&part).at("create", &part)?;
+        fs::create_dir_all(&part).context("create", &part)?;
     }
     format::write(path)?;
     Reserve::new(path).fill();
     Ok(())
 }
 
-/// Opens the lock file, and finds out whether the store can be written.
+/// Opens the lock file and determines the access mode.
 fn open_lock(path: &Path) -> Result<(File, Access)> {
     let lock = path.join("lock");
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
-            // What is missing for writing is the error to tell if there is nothing to read either.
-            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).at("open", &lock)
+            // If it cannot be read either, report why it cannot be written.
+            File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
         }
-        other => Ok((other.at("open", &lock)?, Access::Shared)),
+        other => Ok((other.context("open", &lock)?, Access::Shared)),
     }
 }
 
-/// Opens the index of a store that cannot be written. If the index cannot be used, that is all there is to say.
-fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
+/// Opens the index of a store on a read-only file system. Fails if it would need a rebuild.
+fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
     lock_shared(lock, path)?;
     let directory = path.join("index");
-    let unusable = || Err(Errno::ROFS).at("rebuild the index in", &directory);
+    let unusable = || Err(Errno::ROFS).context("rebuild the index in", &directory);
     if !index_is_trustworthy(path)? {
         return unusable();
     }
@@ -428,13 +431,13 @@ fn open_unwritable_index(path: &Path, lock: &File, packs: &Packs) -> Result<Inde
     if is_unusable(&index, packs)? { unusable() } else { index }
 }
 
-/// Waits as long as someone else builds the index.
+/// Takes the lock shared. Waits while another process rebuilds the index.
 fn lock_shared(lock: &File, path: &Path) -> Result<()> {
     let mut wait = PolledWait::new(path, "to open it");
     loop {
         match flock(lock, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, path)),
-            other => return other.at("lock", path),
+            other => return other.context("lock", path),
         }
     }
 }
@@ -454,8 +457,8 @@ fn holder_of(lock: &File, path: &Path) -> Option<u32> {
     lock_holder::of_exclusive_lock(lock, &path.join("lock"))
 }
 
-/// Whether the index, though nothing says that it is behind the packs, is not the one over these packs: it
-/// is no index at all, or a new one.
+/// Returns true if an index without a sign of a crash does not belong to these packs: it is damaged, or
+/// empty.
 fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     let index = match index {
         Ok(index) => index,
@@ -468,7 +471,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         Err(_) => return Ok(false),
     };
     let known = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
-        // Written by another version: the packs say the same.
+        // Written by another version; the packs hold the same records.
         Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
         Ok(Some(_)) => Ok(Some(false)),
         Ok(None) => Ok(None),
@@ -479,8 +482,8 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         return Ok(unusable);
     }
     drop(txn);
-    // The first commit ever writes its pack before the index knows of it: it is given a moment. Whoever would build
-    // the index anew after that waits until nobody has the store open, and looks again.
+    // The first commit of a store writes its pack before the index has a row for it, so wait a moment. A
+    // rebuild after that waits until no process has the store open, and checks again.
     let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
     while has_records(packs)? {
         let txn = index.read()?;
@@ -505,23 +508,23 @@ fn index_is_trustworthy(path: &Path) -> Result<bool> {
     if !path.join("index/data.mdb").exists() {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());
     }
-    match mark::read(path) {
-        Some(mark) => Ok(mark::is_clean(&mark) || mark == mark::boot_id()),
+    match index_trust::read(path) {
+        Some(mark) => Ok(index_trust::is_clean(&mark) || mark == index_trust::boot_id()),
         // Never written to.
         None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }
 }
 
-/// Replaces a small file in one step, durably once its directory is synced. Several processes may do so at
-/// once: the last wins.
+/// Replaces a small file atomically; durable once its directory is synced. Several processes may do so at
+/// once: the last one wins.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", Uuid::now_v7()));
     let written = File::create(&new)
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .at("write", &new)
-        .and_then(|()| fs::rename(&new, path).at("rename", &new));
+        .context("write", &new)
+        .and_then(|()| fs::rename(&new, path).context("rename", &new));
     if written.is_err() {
-        // The error that is on its way says more than a failure to clean up would.
+        // The original error is more useful than a failure to clean up.
         drop(fs::remove_file(&new));
     }
     written
@@ -530,6 +533,6 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other.at("remove", path),
+        other => other.context("remove", path),
     }
 }

@@ -1,34 +1,35 @@
-//! What tests and fuzz targets need and nobody else may have: trees that no API would make, and the decoders
-//! of the stored formats. Only there with the feature `failpoints`.
+//! Support for tests and fuzz targets: trees that the public API would reject, and the decoders of all stored
+//! formats. Only with the feature `failpoints`.
 
 use std::collections::BTreeMap;
 
 use crate::archive::{ArchiveError, ArchiveLimits};
-use crate::change::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
 use crate::codec::{Decoded, Write};
 use crate::directory::stat_record;
 use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
 use crate::index::{Index, LogState};
+use crate::log_record::{Change, CheckpointRecord, CommitRecord, Expect, LogEnd};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
 use crate::page::{EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
-use crate::recent::Row;
-use crate::record::{self, Effort, Kind};
+use crate::record::{self, Compression, Kind};
 use crate::references_of::references_of;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
+use crate::unsettled_rows::Row;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 
-/// Reads an archive to its end as an import does, and keeps nothing. Sizes are bounded to what a test can wait for.
+/// Reads an archive to its end as an import does, and discards it. Limits keep the test fast.
 pub fn read_archive(bytes: &[u8]) -> std::result::Result<(), ArchiveError> {
     let limits = ArchiveLimits { bytes: 1 << 30, entries: 10_000, metadata: 16 << 20 };
     crate::archive::read_through(bytes, limits)
 }
 
-/// Gives every block of an archive the checksum of a header, so that a changed archive is not refused for that alone.
+/// Sets the header checksum of every block of an archive, so that a mutated archive is not rejected for that
+/// alone.
 pub fn fix_checksums(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(512) {
         if block.iter().any(|byte| *byte != 0) {
@@ -44,30 +45,30 @@ pub fn fix_checksums(archive: &mut [u8]) {
 pub enum RawEntry {
     /// A file with this content.
     File(Vec<u8>),
-    /// A symlink to this.
+    /// A symlink with this target.
     Symlink(Vec<u8>),
 }
 
-/// A tree of one directory whose names nobody checks.
+/// A tree of one directory whose names are not validated.
 #[derive(Debug, Clone, Default)]
 pub struct RawTree {
     entries: Vec<(Vec<u8>, RawEntry)>,
 }
 
 impl RawTree {
-    /// One without entries.
+    /// Creates a tree without entries.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an entry behind the others.
+    /// Appends an entry.
     #[must_use]
     pub fn with(mut self, name: &[u8], entry: RawEntry) -> Self {
         self.entries.push((name.to_vec(), entry));
         self
     }
 
-    /// Makes it a snapshot.
+    /// Commits the tree as a snapshot.
     pub fn commit(&self, store: &Store) -> Result<Snapshot> {
         let batch = store.batch()?;
         let mut directory = vec![TAG_DIRECTORY, 0];
@@ -100,10 +101,10 @@ impl RawTree {
     }
 }
 
-/// Decodes and encodes again; nothing when the bytes are not what they should be.
+/// Decodes bytes and encodes the result again; returns `None` if they do not decode.
 pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// Leaves the index of a closed store as a version with another idea of it would.
+/// Makes the log state in the index of a closed store undecodable, as another version of the format might.
 pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
     let index = Index::open(&store.join("index"))?;
     let mut txn = index.write()?;
@@ -118,12 +119,12 @@ pub fn hold_write_lock(store: &Store, work: impl FnOnce()) -> Result<()> {
     Ok(())
 }
 
-/// The record of a snapshot as a row of the index holds it.
+/// Returns a snapshot's record as it is stored in the index.
 pub fn snapshot_row(snapshot: &Snapshot) -> Vec<u8> {
     snapshot.encode()
 }
 
-/// Changes the row `key` of a table in the index of a closed store, as a disk that writes wrong bytes would.
+/// Replaces or deletes the row `key` of a table in the index of a closed store, to simulate corruption.
 pub fn change_row(store: &std::path::Path, table: &str, key: &[u8], row: Option<&[u8]>) -> Result<()> {
     let index = Index::open(&store.join("index"))?;
     let mut txn = index.write()?;
@@ -144,8 +145,8 @@ pub fn change_row(store: &std::path::Path, table: &str, key: &[u8], row: Option<
     index.commit(txn)
 }
 
-/// Every stored format by name. What decodes must encode to the same bytes, or the bytes of a hash would have
-/// two meanings.
+/// All stored formats by name. Every value must have exactly one encoding, or the bytes of a hash would be
+/// ambiguous.
 pub const FORMATS: &[(&str, Reencode)] = &[
     ("record", reencode_record),
     ("page", reencode_page),
@@ -161,13 +162,13 @@ pub const FORMATS: &[(&str, Reencode)] = &[
     ("episode", reencode_episode),
 ];
 
-/// The format of this name.
+/// Returns the re-encoder of a format.
 pub fn format(name: &str) -> Reencode {
     let (_, reencode) = FORMATS.iter().find(|(other, _)| *other == name).expect("a known format");
     *reencode
 }
 
-/// A compressed record has many forms; one that is stored as it is has one.
+/// Re-encodes a record. A compressed record has many encodings and is returned unchanged.
 fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
     let raw = record::open(bytes).ok()?;
     if bytes[1] != 0 {
@@ -175,7 +176,7 @@ fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
     }
     let kind = [Kind::Chunk, Kind::Node, Kind::Commit, Kind::Checkpoint][usize::from(bytes[0]) - 1];
     let mut out = Vec::new();
-    record::append(&mut out, kind, blake3::hash(&raw).as_bytes(), &raw, Effort::None).ok()?;
+    record::append(&mut out, kind, blake3::hash(&raw).as_bytes(), &raw, Compression::None).ok()?;
     Some(out)
 }
 
@@ -201,12 +202,13 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
             out.extend_from_slice(&page.time(at).expect(checked).encode());
         }
     }
-    // Nodes inside of it are only looked at here; wrong ones are an error, never more.
+    // Inline nodes are only decoded here; damaged ones must give an error and never a panic.
     drop(references_of(bytes.to_vec(), &mut |_| {}));
     Some(out)
 }
 
-/// JSON has many forms: what is read must be the same when it is written and read again.
+/// Checks that an episode survives a round trip. JSON has many encodings, so the bytes are returned
+/// unchanged.
 fn reencode_episode(bytes: &[u8]) -> Option<Vec<u8>> {
     let episode = episode::decode(bytes).ok()?;
     let written = serde_json::to_vec(&episode).ok()?;
@@ -215,7 +217,7 @@ fn reencode_episode(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes.to_vec())
 }
 
-/// Examples of a format, encoded.
+/// Returns encoded examples of a format.
 pub fn samples(format: &str) -> Vec<Vec<u8>> {
     match format {
         "record" => records(),
@@ -232,7 +234,7 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
         "log_state" => {
             vec![LogState::default().encode(), LogState { sequence: 7, pack: 2, ..log_state() }.encode()]
         }
-        "recent" => recents().iter().map(Row::encode).collect(),
+        "recent" => unsettled_rows().iter().map(Row::encode).collect(),
         "episode" => episodes(),
         other => panic!("there is no format `{other}`"),
     }
@@ -241,15 +243,15 @@ pub fn samples(format: &str) -> Vec<Vec<u8>> {
 fn records() -> Vec<Vec<u8>> {
     let text = b"the same words again and again, ".repeat(20);
     let mut all = Vec::new();
-    for (kind, raw, effort) in [
-        (Kind::Chunk, &b""[..], Effort::None),
-        (Kind::Chunk, &text, Effort::Thorough),
-        (Kind::Node, &b"node"[..], Effort::None),
-        (Kind::Commit, &b"commit"[..], Effort::None),
-        (Kind::Checkpoint, &b"checkpoint"[..], Effort::Fast),
+    for (kind, raw, compression) in [
+        (Kind::Chunk, &b""[..], Compression::None),
+        (Kind::Chunk, &text, Compression::Thorough),
+        (Kind::Node, &b"node"[..], Compression::None),
+        (Kind::Commit, &b"commit"[..], Compression::None),
+        (Kind::Checkpoint, &b"checkpoint"[..], Compression::Fast),
     ] {
         let mut out = Vec::new();
-        record::append(&mut out, kind, blake3::hash(raw).as_bytes(), raw, effort).expect("small enough");
+        record::append(&mut out, kind, blake3::hash(raw).as_bytes(), raw, compression).expect("small enough");
         all.push(out);
     }
     all
@@ -403,11 +405,11 @@ fn log_state() -> LogState {
         next_pack: 3,
         epoch: 2,
         settled: 1,
-        waiting: 0,
+        unsettled_count: 0,
     }
 }
 
-fn recents() -> Vec<Row> {
+fn unsettled_rows() -> Vec<Row> {
     let location = Location { pack: 2, offset: 4096, len: 77 };
     let objects = vec![((Kind::Chunk, [3; 32]), location), ((Kind::Node, [4; 32]), location)];
     vec![

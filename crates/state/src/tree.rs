@@ -12,24 +12,24 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
-use crate::walk_limits::{WalkUsage, waiting_size};
+use crate::walk_limits::{WalkUsage, queued_size};
 
-/// Why a path is not one.
+/// Reason why a path is invalid.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BadPath {
-    /// It leaves the tree, or has names that cannot exist.
+    /// The path leaves the tree, or has impossible names.
     #[error("`{}` is not a path inside a tree", shorten_path(.0))]
     Invalid(Vec<u8>),
-    /// It has more names than any may have.
+    /// The path has too many components.
     #[error("`{}` is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.0))]
     TooDeep(Vec<u8>),
 }
 
-/// Deepest tree anything here makes. Linux takes deeper ones only piece by piece.
+/// Deepest tree that is ever created. Linux opens deeper paths only in several steps.
 pub const DEPTH_MAX: usize = 1024;
 
-/// The names of a path inside a tree, outermost first. Leading and repeated slashes say nothing; names
-/// that leave the tree or cannot exist are refused.
+/// Splits a path inside a tree into names, outermost first. Leading and repeated slashes are ignored;
+/// impossible names and names that leave the tree are rejected.
 pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
@@ -57,20 +57,20 @@ pub enum Node {
 /// A directory without its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryNode {
-    /// Its name in the store.
+    /// Id of the directory node.
     pub id: NodeId,
-    /// Where its times are.
+    /// Id of its times, if they are known.
     pub times: Option<NodeId>,
     /// Permission bits.
     pub mode: u16,
     /// User extended attributes.
     pub xattrs: Xattrs,
-    /// How many entries it has.
+    /// Number of entries.
     pub entries: u64,
 }
 
 impl Node {
-    /// What it is.
+    /// Returns the kind of the node.
     pub fn kind(&self) -> NodeKind {
         match self {
             Self::File(_) => NodeKind::File,
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Permission bits; a symlink has all.
+    /// Returns the permission bits; 0o777 for a symlink.
     pub fn mode(&self) -> u16 {
         match self {
             Self::File(file) => file.mode,
@@ -88,7 +88,8 @@ impl Node {
         }
     }
 
-    /// Length of a file's content or of a symlink's target; entries of a directory.
+    /// Returns the length of a file's content or a symlink's target in bytes, or the number of a directory's
+    /// entries.
     pub fn size(&self) -> u64 {
         match self {
             Self::File(file) => file.size(),
@@ -101,13 +102,13 @@ impl Node {
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// File name.
     pub name: Vec<u8>,
-    /// Its node.
+    /// Decoded node.
     pub node: Node,
-    /// When it was modified, where known.
+    /// Modification time, if it is known.
     pub modified: Option<Timestamp>,
-    /// Equal in one snapshot for names of one file.
+    /// Link label: equal for all hard links to one file in one snapshot.
     pub link: Option<u64>,
 }
 
@@ -121,50 +122,50 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of a snapshot.
+    /// Opens the tree of a snapshot.
     pub fn of_snapshot(store: &Store, snapshot: &Snapshot) -> Result<Self> {
         Self::open(store, snapshot.tree, Some(snapshot.times))
     }
 
-    /// A tree by its id, with times where they are known.
+    /// Opens a tree by its id, with times if they are known.
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
         Ok(Self { store: store.clone(), guard, root, modified })
     }
 
-    /// The tree's name.
+    /// Returns the id of the tree.
     pub fn id(&self) -> TreeId {
         self.root.id.into()
     }
 
-    /// The nodes of the tree and of its times; a tree without times stands in for them.
+    /// Returns the ids of the tree and of its times; the id of the tree for both if it has no times.
     pub(crate) fn ids(&self) -> (NodeId, NodeId) {
         (self.root.id, self.root.times.unwrap_or(self.root.id))
     }
 
-    /// The nodes of the tree and of its times.
+    /// Returns the ids of the tree and of its times; `None` if it has no times.
     pub(crate) fn ids_with_times(&self) -> Option<(NodeId, NodeId)> {
         self.root.times.map(|times| (self.root.id, times))
     }
 
-    /// What keeps its objects from being collected.
+    /// Returns the guard that protects its objects from garbage collection.
     pub(crate) fn guard(&self) -> Arc<Guard> {
         Arc::clone(&self.guard)
     }
 
-    /// The store it is read from.
+    /// Returns the store's handle that the tree was opened through.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The directory at the root, as an entry without a name.
+    /// Returns the directory at the root, as an entry without a name.
     pub fn root(&self) -> Entry {
         let node = Node::Directory(self.root.clone());
         Entry { name: Vec::new(), node, modified: self.modified, link: None }
     }
 
-    /// The entry at `path`; nothing when there is none.
+    /// Returns the entry at `path`; `None` if there is none.
     pub fn entry(&self, path: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let names = path_names(path.as_ref()).map_err(|bad| StoreError::Refused(bad.to_string()))?;
         let mut entry = self.root();
@@ -178,12 +179,13 @@ impl Tree {
         Ok(Some(entry))
     }
 
-    /// The entries of a directory, sorted by name.
+    /// Returns the entries of a directory, sorted by name.
     pub fn list(&self, directory: &DirectoryNode) -> Result<Vec<Entry>> {
         self.store.directory_entries(directory)
     }
 
-    /// At most `count` entries of a directory, sorted by name, without the first `skip`. Reads only the pages that hold them.
+    /// Returns at most `count` entries of a directory, sorted by name, after the first `skip`. Reads only the
+    /// pages that hold them.
     pub fn list_range(&self, directory: &DirectoryNode, skip: u64, count: u64) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let range = skip..skip.saturating_add(count);
@@ -191,17 +193,17 @@ impl Tree {
         Ok(entries)
     }
 
-    /// The entry `name` of a directory of this tree.
+    /// Returns the entry `name` of a directory of this tree.
     pub fn entry_of(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         self.store.directory_entry(directory, name)
     }
 
-    /// The content of a file.
+    /// Returns the content of a file.
     pub fn read(&self, file: &FileNode) -> Result<Vec<u8>> {
         self.read_range(file, 0, file.size())
     }
 
-    /// Up to `len` bytes of a file from `offset`.
+    /// Returns up to `len` bytes of a file from `offset`.
     pub fn read_range(&self, file: &FileNode, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.store.read_extents(&file.extents, offset, len)
     }
@@ -209,16 +211,16 @@ impl Tree {
     /// Calls `visit` with path and entry for everything below the root, parents before children.
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
         let usage = WalkUsage::new(self.store.walk_limits());
-        usage.add(waiting_size(b"", &self.root))?;
+        usage.add(queued_size(b"", &self.root))?;
         let mut open = vec![(Vec::new(), self.root.clone())];
         while let Some((path, directory)) = open.pop() {
-            usage.remove(waiting_size(&path, &directory));
+            usage.remove(queued_size(&path, &directory));
             let mut below = Vec::new();
             self.store.for_each_entry(&directory, &mut |entry| {
                 let path = join(&path, &entry.name);
                 visit(&path, &entry)?;
                 if let Node::Directory(directory) = entry.node {
-                    usage.add(waiting_size(&path, &directory))?;
+                    usage.add(queued_size(&path, &directory))?;
                     below.push((path, directory));
                 }
                 Ok(())
@@ -230,12 +232,12 @@ impl Tree {
     }
 }
 
-/// A path and a name below it.
+/// Joins a path and a name.
 pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// Takes a page of entries and its times.
+/// Callback for a page of entries and its times.
 type VisitLeaf<'v> = dyn FnMut(&Arc<Page>, Option<&Arc<Page>>) -> Result<()> + 'v;
 
 fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
@@ -243,7 +245,7 @@ fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
 }
 
 impl Store {
-    /// A directory and when it was modified.
+    /// Returns a directory and its modification time.
     pub(crate) fn directory(
         &self,
         id: NodeId,
@@ -264,7 +266,7 @@ impl Store {
         Ok((node, modified))
     }
 
-    /// The entry `name` of a directory.
+    /// Returns the entry `name` of a directory.
     pub(crate) fn directory_entry(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         match self.find_entry(directory.id, directory.times, name)? {
             Some((page, times, at)) => self.decode_entry(&page, times.as_deref(), at).map(Some),
@@ -272,7 +274,7 @@ impl Store {
         }
     }
 
-    /// The page that holds the entry `name`, its times, and the position in both.
+    /// Returns the page that holds the entry `name`, its times, and the position in both.
     #[expect(clippy::type_complexity, reason = "three things found together, used in one place each")]
     pub(crate) fn find_entry(
         &self,
@@ -305,7 +307,7 @@ impl Store {
         }
     }
 
-    /// All entries of a directory, sorted by name.
+    /// Returns all entries of a directory, sorted by name.
     pub(crate) fn directory_entries(&self, directory: &DirectoryNode) -> Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(usize::try_from(directory.entries).unwrap_or(0).min(1 << 20));
         self.for_each_entry(directory, &mut |entry| {
@@ -315,7 +317,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// Goes through the entries of a directory, sorted by name, one after another.
+    /// Calls `visit` for the entries of a directory, sorted by name.
     pub(crate) fn for_each_entry(
         &self,
         directory: &DirectoryNode,
@@ -363,7 +365,7 @@ impl Store {
         Ok(())
     }
 
-    /// Goes through the pages of a directory that hold entries.
+    /// Calls `leaf` for the pages of a directory that hold entries.
     pub(crate) fn for_each_leaf(
         &self,
         id: NodeId,
@@ -391,7 +393,7 @@ impl Store {
         Ok(())
     }
 
-    /// The pages that hold entries, as references to pages. Only for directories that have pages.
+    /// Returns references to the pages that hold entries. Only for paged directories.
     pub(crate) fn leaf_pages(&self, id: NodeId, times: NodeId) -> Result<Vec<PageRef>> {
         let page = self.read_page(&id)?;
         let time_page = self.read_page(&times)?;
@@ -422,7 +424,7 @@ impl Store {
         self.entry_of(page.name(at), reference, time)
     }
 
-    /// An entry from its encoded parts.
+    /// Decodes an entry from its parts.
     pub(crate) fn entry_of(&self, name: &[u8], reference: NodeRef<'_>, time: EntryTime) -> Result<Entry> {
         let (mut modified, link) = match time {
             EntryTime::Modified { time, link } => (Some(time), link),
@@ -463,13 +465,13 @@ impl Store {
         }
     }
 
-    /// Bytes `offset .. offset + len` of content made of `extents`; fewer at its end.
+    /// Returns bytes `offset .. offset + len` of content made of `extents`; fewer at its end.
     pub fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         read_extents(extents, offset, len, |chunk| self.read_chunk(chunk))
     }
 }
 
-/// Puts content together from chunks.
+/// Assembles content from chunks.
 pub(crate) fn read_extents(
     extents: &[Extent],
     offset: u64,
@@ -483,7 +485,7 @@ pub(crate) fn read_extents(
         return checked(chunk, read_chunk(chunk)?, size);
     }
     let mut out = Vec::new();
-    // A sparse file may be larger than any memory.
+    // A sparse file may be larger than memory.
     usize::try_from(wanted).ok().and_then(|wanted| out.try_reserve_exact(wanted).ok()).ok_or_else(|| {
         StoreError::Refused(format!("{wanted} bytes do not fit into memory: read them in parts"))
     })?;
@@ -509,7 +511,7 @@ pub(crate) fn read_extents(
     Ok(out)
 }
 
-/// The content of a chunk, if it is as long as a file says.
+/// Returns the content of a chunk if it has the expected length.
 fn checked(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> {
     if content.len() as u64 == len {
         return Ok(content);

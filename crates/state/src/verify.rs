@@ -1,5 +1,5 @@
-//! Verification: reads everything that snapshots reach and checks it against its names, and the rows of the index
-//! against the log.
+//! Verification: reads everything reachable from snapshots and checks it against its hashes, and the rows of
+//! the index against the log.
 
 mod rows;
 
@@ -20,36 +20,37 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tree::{DEPTH_MAX, join};
 
-/// What a verification looked at and found.
+/// Result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// Snapshots looked at.
+    /// Snapshots verified.
     pub snapshots: u64,
-    /// Different directories read.
+    /// Distinct directories read.
     pub directories: u64,
-    /// Entries that are files, in different directories.
+    /// File entries in distinct directories.
     pub files: u64,
-    /// Different chunks read.
+    /// Distinct chunks read.
     pub chunks: u64,
-    /// Their bytes.
+    /// Bytes of those chunks.
     pub bytes: u64,
-    /// What is wrong.
+    /// Damage found.
     pub damage: Vec<Damage>,
 }
 
-/// Something that is damaged or missing.
+/// Damaged or missing data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Damage {
-    /// The snapshot it belongs to.
+    /// Snapshot that is affected; `None` if the damage is not in a snapshot.
     pub snapshot: Option<SnapshotId>,
-    /// Where in the snapshot.
+    /// Path in the snapshot.
     pub path: Option<Vec<u8>>,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub problem: String,
 }
 
 impl Store {
-    /// Reads everything reachable and checks hashes and references; compares the rows of the index with the log.
+    /// Reads everything reachable and checks hashes and references; compares the rows of the index with the
+    /// log.
     pub fn verify(&self, progress: &dyn Progress) -> Result<VerifyReport> {
         let _guard = self.guard()?;
         let verify = Verify {
@@ -65,7 +66,7 @@ impl Store {
         verify.format();
         verify.rows(progress)?;
         let snapshots = match self.snapshots() {
-            // Named among the rows that differ from the log.
+            // Undecodable rows are reported by the comparison with the log.
             Err(StoreError::Undecodable { .. }) => self.inner.decodable_snapshots()?,
             other => other?,
         };
@@ -75,7 +76,7 @@ impl Store {
         }
         progress.end();
         verify.references(&snapshots)?;
-        // What a cancelled handle could not read is not damaged.
+        // Unread data of a cancelled handle is not damage.
         self.cancel().check()?;
         let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
         damage.sort();
@@ -98,8 +99,8 @@ fn size<T>(set: &Mutex<HashSet<T>>) -> u64 {
 struct Verify<'a> {
     store: &'a Store,
     progress: &'a dyn Progress,
-    /// Directories all of which is good. Damaged ones are walked for every snapshot that has them, so that
-    /// each damaged path is named.
+    /// Directories verified with everything below. Damaged ones are walked again for every snapshot that has
+    /// them, so that each damaged path is reported.
     good_directories: Mutex<HashSet<NodeId>>,
     good_times: Mutex<HashSet<NodeId>>,
     good_chunks: Mutex<HashSet<ChunkId>>,
@@ -114,8 +115,8 @@ impl Verify<'_> {
         self.times(snapshot, b"", 0, Some(snapshot.tree.root()), snapshot.times);
     }
 
-    /// References must name snapshots that are there. Episodes need not: a search keeps its record of steps
-    /// whose snapshots were removed.
+    /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
+    /// record of its steps.
     fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
         let there: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
@@ -142,7 +143,7 @@ impl Verify<'_> {
         false
     }
 
-    /// Whether a directory and everything below is good.
+    /// Verifies a directory and everything below. Returns false if something is damaged.
     fn directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
         if self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             return true;
@@ -159,7 +160,7 @@ impl Verify<'_> {
     }
 
     fn list(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
-        // Not through the cache: what is on disk is what counts.
+        // Bypasses the cache: the bytes on disk are verified.
         let page = match self.page(&id) {
             Ok(page) => page,
             Err(error) => return self.fail(snapshot, path, &error),
@@ -241,8 +242,8 @@ impl Verify<'_> {
         Page::decode(self.store.read_node(id)?).map_err(|source| undecodable(id, source))
     }
 
-    /// Whether the times of a directory and everything below are good. They are a tree of their own; the
-    /// directory they belong to only lends its names.
+    /// Verifies the times of a directory and everything below. They form a tree of their own; the directory
+    /// is only read for the names in reports.
     fn times(
         &self,
         snapshot: &Snapshot,
@@ -255,7 +256,7 @@ impl Verify<'_> {
             return true;
         }
         if depth > DEPTH_MAX {
-            // Said of the directory.
+            // Already reported for the directory.
             return false;
         }
         let wrong = |error: &StoreError| {
@@ -266,7 +267,7 @@ impl Verify<'_> {
             Ok(page) => page,
             Err(error) => return wrong(&error),
         };
-        // A damaged directory is reported where directories are.
+        // A damaged directory is already reported by `directory`.
         let names = directory.and_then(|directory| self.store.read_page(&directory).ok());
         let names = names.filter(|names| names.level == page.level && names.len() == page.len());
         let mut good = true;

@@ -1,8 +1,8 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
-//! A tree holds only what was changed; everything else stays in the store until it is touched. Clones
-//! share all of it (copy on write), so a search forks states for the price of a pointer. Committing writes
-//! the changed files and the directories on the way to them.
+//! A tree holds only what was changed; everything else stays in the store until it is accessed. Clones share
+//! everything (copy on write), so a search forks states for the price of a pointer. Committing writes the
+//! changed files and the directories above them.
 
 mod commit;
 mod edit;
@@ -25,14 +25,14 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::{BadPath, DEPTH_MAX, Entry, Tree, path_names};
 
-pub use files::{FileAt, SameFile, Taken};
+pub use files::{AddOutcome, FileToAdd, LinkedFile};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
 const NEW_DIRECTORY: u16 = 0o755;
 const NEW_FILE: u16 = 0o644;
 
-/// Why an operation on a virtual tree was not done.
+/// Error of an operation on a virtual tree.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
@@ -42,13 +42,13 @@ pub enum TreeError {
         /// The path.
         path: String,
     },
-    /// Something on the way is no directory.
+    /// A component of the path is not a directory.
     #[error("`{path}` is not a directory")]
     NotADirectory {
         /// The path.
         path: String,
     },
-    /// A directory is where a file is needed.
+    /// The path is a directory, but a file is needed.
     #[error("`{path}` is a directory")]
     IsADirectory {
         /// The path.
@@ -60,7 +60,7 @@ pub enum TreeError {
         /// The path.
         path: String,
     },
-    /// A directory cannot become part of itself.
+    /// A directory cannot be moved into itself.
     #[error("`{path}` cannot be moved into itself")]
     IntoItself {
         /// The path.
@@ -69,21 +69,21 @@ pub enum TreeError {
     /// Not a path inside a tree, or no valid symlink target.
     #[error("`{path}` is not a valid path")]
     BadPath {
-        /// What was given.
+        /// The path or target.
         path: String,
     },
-    /// More names than a path may have.
+    /// The path has too many components.
     #[error("`{path}` is nested too deeply: {DEPTH_MAX} levels are allowed")]
     TooDeep {
         /// The path, shortened.
         path: String,
     },
-    /// Content could not be read from where it comes.
+    /// The source of the content could not be read.
     #[error("cannot read the content of `{path}`: {source}")]
     Content {
-        /// The path it was meant for.
+        /// Path that the content was meant for.
         path: String,
-        /// What the source said.
+        /// Error of the source.
         source: std::io::Error,
     },
     /// The store underneath failed.
@@ -96,41 +96,41 @@ type Result<T, E = TreeError> = std::result::Result<T, E>;
 impl From<BadPath> for TreeError {
     fn from(bad: BadPath) -> Self {
         match bad {
-            BadPath::Invalid(path) => Self::BadPath { path: shown(&path) },
-            BadPath::TooDeep(path) => Self::TooDeep { path: shown(&path) },
+            BadPath::Invalid(path) => Self::BadPath { path: display_path(&path) },
+            BadPath::TooDeep(path) => Self::TooDeep { path: display_path(&path) },
         }
     }
 }
 
-fn shown(path: &[u8]) -> String {
+fn display_path(path: &[u8]) -> String {
     shorten_path(path).into_owned()
 }
 
-/// What an importer says about an entry.
+/// Attributes of an imported entry.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     /// Permission bits.
     pub mode: u16,
-    /// When it was modified; now, when not said.
+    /// Modification time; `None` for the current time.
     pub modified: Option<Timestamp>,
     /// User extended attributes.
     pub xattrs: Xattrs,
-    /// Equal for names of one file.
+    /// Link label: equal for all hard links to one file.
     pub link: Option<u64>,
 }
 
-/// What `stat` answers.
+/// Metadata of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: NodeKind,
     /// Permission bits.
     pub mode: u16,
-    /// Bytes of a file or of a symlink's target; 0 for a directory.
+    /// Length of a file or of a symlink's target in bytes; 0 for a directory.
     pub size: u64,
-    /// When it was modified, where known.
+    /// Modification time, if it is known.
     pub modified: Option<Timestamp>,
-    /// Equal for names of one file.
+    /// Link label: equal for all hard links to one file.
     pub link: Option<u64>,
     /// User extended attributes.
     pub xattrs: Xattrs,
@@ -141,7 +141,7 @@ pub struct Stat {
 pub struct VirtualEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: NodeKind,
 }
 
@@ -153,26 +153,26 @@ pub struct VirtualTree {
     root: Arc<Directory>,
     base: Option<SnapshotId>,
     staging: Option<Arc<Staging>>,
-    /// How deep changes go.
+    /// Upper bound on the depth of changes.
     depth: usize,
-    /// Directories that were made because a path needed them.
+    /// Number of directories created implicitly as parents.
     made_directories: u64,
 }
 
-/// Chunks of content that was streamed in, on their way to the store.
+/// Chunks of streamed content that are not committed yet.
 struct Staging {
     batch: Arc<Batch>,
-    turn: Mutex<()>,
+    commit_lock: Mutex<()>,
 }
 
-/// A directory that was touched: what the store has, and what differs.
+/// A directory that was accessed for writing: its base in the store, and the changes.
 #[derive(Clone, Default)]
 struct Directory {
     base: Option<(NodeId, NodeId)>,
-    /// Mode and attributes, where they differ from the base's.
+    /// Mode and attributes, if they differ from the base's.
     head: Option<(u16, Xattrs)>,
     modified: Option<Timestamp>,
-    /// Changed and new names; `None` for what is gone.
+    /// Changed and new names; `None` for removed ones.
     edits: BTreeMap<Box<[u8]>, Option<Child>>,
 }
 
@@ -184,7 +184,7 @@ enum Child {
         target: Arc<[u8]>,
         modified: Timestamp,
     },
-    /// As the store has it, moved here.
+    /// An unchanged entry of the store, moved here.
     Stored {
         reference: Box<[u8]>,
         time: Box<[u8]>,
@@ -198,9 +198,9 @@ struct File {
     xattrs: Xattrs,
     modified: Option<Timestamp>,
     link: Option<u64>,
-    /// What is in the store already, from the start of the file.
+    /// Extents in the store, from the start of the file.
     kept: Vec<Extent>,
-    /// What follows.
+    /// Content after `kept`.
     tail: Vec<u8>,
 }
 
@@ -210,10 +210,10 @@ impl File {
     }
 }
 
-/// An entry's reference and time as the store has them.
+/// Encoded reference and time of an entry of the store.
 type Encoded = (Box<[u8]>, Box<[u8]>);
 
-/// What a path leads to.
+/// Result of a path lookup.
 enum Found<'t> {
     Virtual(&'t Child),
     Root(&'t Directory),
@@ -233,7 +233,7 @@ impl Directory {
         self.base.is_some() && self.edits.is_empty() && self.head.is_none() && self.modified.is_none()
     }
 
-    /// The encoded reference and time of an entry of the base.
+    /// Returns the encoded reference and time of an entry of the base.
     fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Encoded>> {
         let Some((id, times)) = self.base else { return Ok(None) };
         let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
@@ -244,7 +244,7 @@ impl Directory {
         Ok(Some((page.body(at).into(), time)))
     }
 
-    /// The child as something that can be put elsewhere.
+    /// Returns a child in a form that can be inserted elsewhere.
     fn child(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Child>> {
         match self.edits.get(name) {
             Some(edit) => Ok(edit.clone()),
@@ -259,7 +259,7 @@ impl Directory {
         self.modified = Some(Timestamp::now());
     }
 
-    /// Takes a name away. A name the base does not have needs no mark.
+    /// Removes a name. A name that the base does not have needs no tombstone.
     fn take(&mut self, store: &Store, name: &[u8]) -> StoreResult<()> {
         if self.base_entry(store, name)?.is_some() {
             self.edits.insert(name.into(), None);
@@ -272,9 +272,9 @@ impl Directory {
 }
 
 impl Store {
-    /// The tree of a snapshot, ready to be changed. Takes the same time for any size of tree.
+    /// Opens the tree of a snapshot for changes, in constant time.
     pub fn restore(&self, id: &SnapshotId) -> StoreResult<VirtualTree> {
-        // The guard comes first: what the snapshot names cannot go away behind it.
+        // The guard is taken first, so that the snapshot's objects cannot be deleted in between.
         let guard = Arc::new(self.guard()?);
         let snapshot = self.snapshot(id)?;
         let root = Directory::stored(snapshot.tree.root(), snapshot.times);
@@ -289,7 +289,7 @@ impl Store {
         })
     }
 
-    /// A tree with nothing in it.
+    /// Creates an empty tree.
     pub fn empty_tree(&self) -> StoreResult<VirtualTree> {
         let guard = Arc::new(self.guard()?);
         let root = Arc::new(Directory::new(NEW_DIRECTORY, Xattrs::new(), Some(Timestamp::now())));
@@ -306,7 +306,7 @@ impl Store {
 }
 
 impl VirtualTree {
-    /// A tree ready to be changed. Takes the same time for any size of tree.
+    /// Opens a tree for changes, in constant time.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
         let Some((id, times)) = tree.ids_with_times() else {
             return Err(StoreError::Refused("a tree can only be changed with its times".to_owned()));
@@ -322,12 +322,13 @@ impl VirtualTree {
         })
     }
 
-    /// The snapshot this tree was restored from or last committed as.
+    /// Returns the snapshot that this tree was restored from or last committed as.
     pub fn base(&self) -> Option<SnapshotId> {
         self.base
     }
 
-    /// Number of directories that were made in this tree and its ancestors, whether they are still there or not.
+    /// Returns the number of directories created in this tree and its ancestors, whether or not they still
+    /// exist.
     pub(crate) fn made_directories(&self) -> u64 {
         self.made_directories
     }
@@ -342,13 +343,14 @@ impl VirtualTree {
         }
     }
 
-    /// The directory at `names`, held by this tree alone, made where it is missing.
+    /// Returns the directory at `names`, unshared, creating missing directories.
     fn directory_mut(&mut self, names: &[&[u8]]) -> Result<&mut Directory> {
         self.depth = self.depth.max(names.len());
         let store = self.store.clone();
         let mut directory = Arc::make_mut(&mut self.root);
         for (depth, name) in names.iter().enumerate() {
-            let not_a_directory = || TreeError::NotADirectory { path: shown(&names[..=depth].join(&b'/')) };
+            let not_a_directory =
+                || TreeError::NotADirectory { path: display_path(&names[..=depth].join(&b'/')) };
             if !matches!(directory.edits.get(*name), Some(Some(Child::Directory(_)))) {
                 let below = match directory.child(&store, name)? {
                     None => {
@@ -375,13 +377,13 @@ impl VirtualTree {
 
 type ParentAndName<'p> = (Vec<&'p [u8]>, &'p [u8]);
 
-/// A path's parent names and its own; nothing for the root.
+/// Splits a path into its parent's names and its own; `None` for the root.
 fn split(path: &[u8]) -> Result<Option<ParentAndName<'_>>> {
     let mut names = path_names(path)?;
     Ok(names.pop().map(|name| (names, name)))
 }
 
-/// How an entry of the store refers to its node.
+/// Decodes the reference of an entry to its node.
 fn stored_kind(reference: &[u8]) -> StoreResult<NodeRef<'_>> {
     NodeRef::decode(reference)
         .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })

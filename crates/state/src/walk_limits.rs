@@ -1,7 +1,7 @@
 //! Bounds on what one walk holds in memory.
 //!
-//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths have a
-//! quarter of a megabyte each. So a quota on the disk does not bound the memory of a walk.
+//! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths
+//! have a quarter of a megabyte each. So a disk quota does not bound the memory of a walk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,8 +9,8 @@ use crate::archive::LimitKind;
 use crate::node::{Extent, FileNode, Xattrs};
 use crate::tree::{DirectoryNode, Entry, Node};
 
-/// The most that one walk through a directory, or one comparison of trees, may hold in memory. By default there is no
-/// limit; set one with [`Store::with_walk_limits`](crate::Store::with_walk_limits) where others write what is walked.
+/// Memory limits of one walk through a directory, or one comparison of trees. Unlimited by default; set them
+/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for content that is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkLimits {
     /// Files, links and directories.
@@ -25,7 +25,7 @@ impl Default for WalkLimits {
     }
 }
 
-/// The limit that a walk has reached.
+/// Limit that a walk has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {limit} {kind}")]
 pub struct LimitExceeded {
@@ -44,23 +44,23 @@ pub struct WalkUsage {
 }
 
 impl WalkUsage {
-    /// A walk that holds nothing yet.
+    /// Creates the usage of a walk that holds nothing yet.
     pub fn new(limits: WalkLimits) -> Self {
         Self { limits, entries: AtomicU64::new(0), metadata: AtomicU64::new(0) }
     }
 
-    /// Counts an entry of which so many bytes are held. To be called before they are.
+    /// Counts an entry that holds `metadata` bytes. Call it before allocating them.
     pub fn add(&self, metadata: usize) -> Result<(), LimitExceeded> {
         add(&self.entries, 1, self.limits.entries, LimitKind::Entries)?;
         self.add_metadata(metadata)
     }
 
-    /// Counts more bytes of entries that are counted already.
+    /// Counts more bytes for entries that are already counted.
     pub fn add_metadata(&self, bytes: usize) -> Result<(), LimitExceeded> {
         add(&self.metadata, bytes as u64, self.limits.metadata, LimitKind::Metadata)
     }
 
-    /// Takes back an entry that is not held any more.
+    /// Uncounts an entry that is no longer held.
     pub fn remove(&self, metadata: usize) {
         self.entries.fetch_sub(1, Ordering::Relaxed);
         self.metadata.fetch_sub(metadata as u64, Ordering::Relaxed);
@@ -72,22 +72,23 @@ fn add(used: &AtomicU64, more: u64, limit: u64, kind: LimitKind) -> Result<(), L
     if total > limit { Err(LimitExceeded { kind, limit }) } else { Ok(()) }
 }
 
-/// Bytes of extended attributes.
+/// Returns the size of extended attributes in bytes.
 pub fn xattrs_size(xattrs: &Xattrs) -> usize {
     xattrs.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
-/// Bytes of a file's attributes and of its list of extents.
+/// Returns the size of a file's attributes and list of extents in bytes.
 pub(crate) fn file_metadata(file: &FileNode) -> usize {
     xattrs_size(&file.xattrs) + size_of_val::<[Extent]>(&file.extents)
 }
 
-/// Bytes of a directory that waits to be read: its path and its attributes.
-pub(crate) fn waiting_size(path: &[u8], directory: &DirectoryNode) -> usize {
+/// Returns the size of a directory that is queued to be read, in bytes: its path and its attributes.
+pub(crate) fn queued_size(path: &[u8], directory: &DirectoryNode) -> usize {
     path.len() + xattrs_size(&directory.xattrs)
 }
 
-/// Bytes that an entry holds besides its fixed size. Names of one file have its list of extents each.
+/// Returns the size of an entry besides its fixed size, in bytes. Each name of a hard-linked file has its own
+/// list of extents.
 pub(crate) fn entry_size(entry: &Entry) -> usize {
     let node = match &entry.node {
         Node::Directory(node) => xattrs_size(&node.xattrs),
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_back_can_be_held_again() {
+    fn removed_entries_free_their_share_of_the_limit() {
         let usage = WalkUsage::new(WalkLimits { entries: 2, metadata: 10 });
         usage.add(5).unwrap();
         usage.add(5).unwrap();

@@ -1,8 +1,8 @@
 //! Reading the files of a workspace whatever their modes are.
 //!
-//! An agent may take the right to read a file or a directory from its own user (mode 000, 0300). The superuser reads it
-//! all the same. An ordinary user's server opens it through a helper in the namespaces of the holder, which is privileged
-//! over the user's own files; no mode is changed for it.
+//! An agent may remove its own user's permission to read a file or directory (mode 000, 0300). A server that
+//! runs as root reads it all the same. A server of an ordinary user opens it through a helper process in the
+//! holder's namespaces, which has capabilities over the user's files; no mode is changed for this.
 
 use std::ffi::CString;
 use std::io;
@@ -18,11 +18,11 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::holder::Holder;
 use workspace_host::rights::Rights;
-use workspace_state::{Reading, Xattrs, open_plain, user_attributes};
+use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Opens names with our own rights, and with those of the holder where our own are not enough.
+/// Opens files with the process's own permissions, or with those of the holder if they are not enough.
 pub(crate) struct Access {
     rights: Rights,
 }
@@ -32,7 +32,7 @@ impl Access {
         Self { rights: Rights::of(holder) }
     }
 
-    /// Opens a name in a directory. Never follows a link, waits for nobody.
+    /// Opens an entry of a directory. Does not follow a symlink or block.
     pub(crate) fn open(&self, directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match openat(directory, name, flags, Mode::empty()) {
@@ -54,7 +54,8 @@ impl Access {
         }
     }
 
-    /// Opens the directory at a path of the machine. Only its own mode may keep us out, not one above it.
+    /// Opens the directory at an absolute path. Access may be denied only by its own mode, not by that of a
+    /// parent.
     pub(crate) fn open_root(&self, path: &Path) -> io::Result<OwnedFd> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return self.open(CWD, path.as_os_str().as_bytes(), DIRECTORY);
@@ -90,7 +91,7 @@ impl Access {
         }
     }
 
-    /// Opens a directory beneath another name by name, each with the rights that it takes.
+    /// Opens a directory beneath another one, component by component.
     fn open_beneath(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
         let mut at = self.open(root, b".", DIRECTORY)?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -110,8 +111,8 @@ impl Changer {
         Self { access: Access::new(holder) }
     }
 
-    /// Changes the directory at `path` below `root`, whose times stay. Never follows a link: whatever the agent puts in
-    /// the place of a directory, nothing else is changed.
+    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow a
+    /// symlink: whatever the agent replaces a directory with, nothing else is changed.
     pub(crate) fn change(
         &self,
         root: &Path,
@@ -136,7 +137,7 @@ fn change_keeping_times(
     };
     let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
     match work(directory) {
-        // Its owner may change its mode.
+        // The owner may change its mode.
         Err(Errno::ACCESS) => {
             fchmod(directory, mode | Mode::RWXU)?;
             let done = work(directory);
@@ -148,24 +149,24 @@ fn change_keeping_times(
     futimens(directory, &times)
 }
 
-/// The system's own error, so that a missing file is told from a forbidden one.
+/// Extracts the system error, so that a missing file can be told from a forbidden one.
 fn system(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
 
-/// Reads a directory that workspaces of files of their own are in.
+/// Reader for workspaces with their own files (clone and copy).
 pub(crate) struct Reader {
     access: Access,
-    still: bool,
+    quiescent: bool,
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &Holder, still: bool) -> Self {
-        Self { access: Access::new(holder), still }
+    pub(crate) fn new(holder: &Holder, quiescent: bool) -> Self {
+        Self { access: Access::new(holder), quiescent }
     }
 }
 
-impl Reading for Reader {
+impl DirectoryReader for Reader {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         self.access.open_file(directory, name)
     }
@@ -189,7 +190,7 @@ impl Reading for Reader {
         self.access.attributes(file)
     }
 
-    fn is_still(&self) -> bool {
-        self.still
+    fn is_quiescent(&self) -> bool {
+        self.quiescent
     }
 }

@@ -1,4 +1,4 @@
-//! What a workspace is made from.
+//! Base of a workspace: the snapshot that it is made from.
 
 use std::str::FromStr;
 
@@ -6,15 +6,16 @@ use workspace_state::{Snapshot, SnapshotId, Store, Tree};
 
 use crate::error::{Result, WorkspaceError};
 
-/// When the files of a snapshot are written to the disk for workspaces.
+/// Time at which the files of a snapshot are written to disk for workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Materialize {
-    /// Few files at once; many are loaded as they are read, and written in the background for those who come later.
+    /// Immediately for small trees. Large ones are mounted lazily, and written in the background for later
+    /// workspaces.
     #[default]
     Auto,
-    /// They are loaded as they are read.
+    /// Never: files are loaded on first read from a lazy mount.
     Lazy,
-    /// They are all there before the workspace is.
+    /// Before the workspace is created.
     Full,
 }
 
@@ -31,18 +32,18 @@ impl FromStr for Materialize {
     }
 }
 
-/// What a workspace is made from: a snapshot, or nothing.
+/// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) tree: Tree,
-    /// The handle that work on it is done with: its [`Cancel`](workspace_state::Cancel) stops that.
+    /// Store handle for operations on it, whose [`Cancel`](workspace_state::Cancel) stops them.
     pub(crate) store: Store,
     pub(crate) materialize: Materialize,
 }
 
 impl Base {
-    /// What a snapshot holds; an empty directory if there is none.
+    /// Opens a snapshot; an empty tree if it is `None`.
     pub(crate) fn new(store: &Store, snapshot: Option<SnapshotId>, materialize: Materialize) -> Result<Self> {
         let Some(id) = snapshot else {
             let tree = store.empty_tree()?.preview()?;
@@ -53,7 +54,7 @@ impl Base {
         Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize })
     }
 
-    /// The snapshot's id.
+    /// Returns the snapshot's id; `None` for an empty base.
     pub fn id(&self) -> Option<SnapshotId> {
         self.snapshot.as_ref().map(|snapshot| snapshot.id)
     }

@@ -1,4 +1,4 @@
-//! Which provider is used: tried out, not guessed.
+//! Choice of a provider, by probing what works.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,42 +11,42 @@ use workspace_state::platform::clone_file;
 use crate::error::Result;
 use crate::provider::Kind;
 
-/// Which provider somebody wants.
+/// Provider that the configuration requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The best that works.
+    /// The best provider that works.
     #[default]
     Auto,
-    /// This one, and if it does not work the next that does.
+    /// This provider, or the best one that works if it does not.
     Prefer(Kind),
 }
 
-/// What can be used, and what is.
+/// Result of probing the providers.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// What is used unless somebody asks for another.
+    /// Provider used by default.
     pub kind: Kind,
-    /// What cannot be used, and why.
+    /// Providers that cannot be used, with reasons.
     pub lacks: Vec<(Kind, String)>,
-    /// Whether somebody wanted another.
+    /// Set if another provider was requested.
     pub is_fallback: bool,
 }
 
 impl Chosen {
-    /// Why a provider cannot be used, if it cannot.
+    /// Returns the reason why a provider cannot be used; `None` if it can.
     pub fn lack(&self, kind: Kind) -> Option<&str> {
         self.lacks.iter().find(|(lacking, _)| *lacking == kind).map(|(_, reason)| reason.as_str())
     }
 
-    /// What would be better than what is used and cannot be, the best first, and why.
+    /// Returns better providers that cannot be used, with reasons, the best first.
     pub fn better(&self) -> impl Iterator<Item = (Kind, &str)> {
         let better = Kind::ALL.into_iter().take_while(|kind| *kind != self.kind);
         better.filter_map(|kind| Some((kind, self.lack(kind)?)))
     }
 }
 
-/// Tries what works below `directory`. Without a holder whose mounts whoever runs sandboxes can see, no overlay does;
-/// `holder` then says why.
+/// Probes the providers in `directory`. Overlays need a holder whose mounts are visible to the sandboxes;
+/// otherwise `holder` is the reason why there is none.
 pub(crate) fn choose(directory: &Path, holder: Result<&Holder, &str>, choice: Choice) -> Result<Chosen> {
     let mut lacks = Vec::new();
     let overlay = match holder {
@@ -65,7 +65,7 @@ pub(crate) fn choose(directory: &Path, holder: Result<&Holder, &str>, choice: Ch
     Ok(Chosen { kind, lacks, is_fallback })
 }
 
-/// Whether two files of a directory can share their blocks.
+/// Checks that files in a directory can be reflinked.
 fn share(directory: &Path) -> std::result::Result<(), String> {
     let made = || -> std::io::Result<std::result::Result<(), String>> {
         let trial = directory.join(format!("trial-{}", uuid::Uuid::now_v7()));
@@ -89,7 +89,7 @@ mod tests {
     use workspace_host::holder::Holder;
 
     #[test]
-    fn clone_is_chosen_where_files_can_share_their_blocks_and_never_an_overlay() {
+    fn clone_is_chosen_where_reflinks_work_and_never_an_overlay() {
         let home = tempfile::tempdir().unwrap();
         let chosen = choose(home.path(), Ok(&Holder::Machine), Choice::Prefer(Kind::Overlay)).unwrap();
         assert!(chosen.lack(Kind::Overlay).unwrap().contains("only Linux"));

@@ -1,8 +1,8 @@
-//! A delta layer: what makes one tree of another when it lies over it.
+//! Delta layer: the differences between two trees, as a layer over the first one.
 //!
-//! It holds every file, symlink and directory that differs, whole, with its time; the directories on the way to them; and
-//! a whiteout for everything that is gone. Of a file of several names it holds all or none: names are one file only in one
-//! layer. It is written as a tree of its own, by what writes any tree.
+//! It holds every file, symlink and directory that differs, complete with its time; their parent directories;
+//! and a whiteout for everything that is gone. Of a hard-linked file it holds all names or none, because an
+//! overlay does not link across layers. It is assembled as a tree and written like any other tree.
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -19,18 +19,18 @@ use workspace_state::{
 
 use crate::error::{Context as _, Result};
 
-/// What differs between two trees, as a layer holds it.
+/// Differences between two trees in the form of a layer.
 pub(crate) struct Delta {
     part: VirtualTree,
     whiteouts: Vec<Vec<u8>>,
-    /// The labels of files of several names in it.
+    /// Labels of hard-linked files in it.
     links: HashSet<u64>,
-    /// Entries in it, whiteouts included.
+    /// Number of entries in it, whiteouts included.
     pub(crate) entries: usize,
 }
 
 impl Delta {
-    /// What makes `to` of `from`. None if there is more of it than `most`.
+    /// Computes the differences from `from` to `to`. Returns `None` if they have more than `most` entries.
     pub(crate) fn between(from: &Tree, to: &Tree, most: usize) -> Result<Option<Self>> {
         let part = to.store().empty_tree()?;
         let mut delta = Self { part, whiteouts: Vec::new(), links: HashSet::new(), entries: 0 };
@@ -49,7 +49,7 @@ impl Delta {
         materialize(&self.part.preview()?, directory, options, &Quiet)?;
         let path = directory.as_os_str().as_bytes();
         let all = |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| whiteout(root, path));
-        open_up(CWD, path, all).on("write a layer in", directory)
+        open_up(CWD, path, all).context("write a layer in", directory)
     }
 }
 
@@ -60,7 +60,7 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Puts what differs between two directories into the delta. False if it is too much.
+    /// Adds the differences between two directories to the delta. Returns false if there are too many.
     fn directory(
         &self,
         path: &[u8],
@@ -103,12 +103,12 @@ impl Comparison<'_> {
         }
         delta.part.graft(path, new)?;
         delta.entries += 1;
-        self.note_links(new, delta)?;
+        self.collect_links(new, delta)?;
         Ok(delta.entries <= self.most)
     }
 
-    /// Notes the files of several names in an entry, or below it.
-    fn note_links(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
+    /// Collects the labels of hard-linked files in an entry and below it.
+    fn collect_links(&self, entry: &Entry, delta: &mut Delta) -> Result<()> {
         let mut open = vec![entry.clone()];
         while let Some(entry) = open.pop() {
             delta.links.extend(entry.link);
@@ -119,7 +119,8 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Adds the other names of files of which one name is there. False if it is too much.
+    /// Adds the other names of hard-linked files of which one name is in the delta. Returns false if there
+    /// are too many.
     fn complete_links(&self, delta: &mut Delta) -> Result<bool> {
         if delta.links.is_empty() {
             return Ok(true);
@@ -141,7 +142,7 @@ impl Comparison<'_> {
             let cuts = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(cut, _)| cut);
             around.extend([0].into_iter().chain(cuts).map(|cut| path[..cut].to_vec()));
         }
-        // The innermost first: what is put into a directory changes its time.
+        // The innermost first: adding entries to a directory changes its time.
         for path in around.iter().rev() {
             if let Some(entry) = self.to.entry(path)?
                 && let Node::Directory(node) = &entry.node
@@ -161,9 +162,9 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// Puts a whiteout where the directory around it is; that keeps its time, and all on the way keep their modes.
+/// Creates a whiteout. The time of its directory and the modes of all parents are kept.
 ///
-/// What is here was just made by us and is nobody else's to change.
+/// The layer was just created by this process and is not visible to others.
 fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
     let Some(cut) = path.iter().position(|byte| *byte == b'/') else {
         let stat = fstat(directory)?;
@@ -175,7 +176,7 @@ fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
     open_up(directory, name, |inner| whiteout(inner, rest))
 }
 
-/// Works in a directory whose mode may keep even its owner out.
+/// Runs `work` in a directory whose mode may deny access to its owner.
 fn open_up(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -183,14 +184,14 @@ fn open_up(
 ) -> rustix::io::Result<()> {
     let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-    let shut = !mode.contains(Mode::RWXU);
-    if shut {
+    let is_inaccessible = !mode.contains(Mode::RWXU);
+    if is_inaccessible {
         chmodat(directory, name, mode | Mode::RWXU, AtFlags::empty())?;
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let inner = openat(directory, name, flags, Mode::empty())?;
     let done = work(inner.as_fd());
-    if shut {
+    if is_inaccessible {
         fchmod(&inner, mode)?;
     }
     done

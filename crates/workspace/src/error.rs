@@ -1,4 +1,4 @@
-//! Why something about a workspace was not done.
+//! Errors of operations on workspaces.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,73 +11,73 @@ use workspace_state::{
 
 use crate::provider::Kind;
 
-/// Why something about a workspace was not done.
+/// Error of an operation on a workspace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// There is no such workspace.
     #[error("there is no workspace `{id}`")]
     NotFound {
-        /// Its name.
+        /// Name of the workspace.
         id: String,
     },
-    /// There is one of that name.
+    /// There already is a workspace with this name.
     #[error("there is a workspace `{id}` already")]
     Exists {
-        /// Its name.
+        /// Name of the workspace.
         id: String,
     },
-    /// A name that no workspace can have.
+    /// The name is not allowed.
     #[error("`{id}` cannot name a workspace: letters, digits, `-`, `_` and `.` can, 100 at most")]
     BadName {
-        /// What was given.
+        /// Requested name.
         id: String,
     },
     /// There is no such snapshot.
     #[error("there is no snapshot {0}")]
     UnknownSnapshot(SnapshotId),
-    /// It is there, and cannot be used.
+    /// The workspace exists but cannot be used.
     #[error("workspace `{id}` cannot be used: {reason}")]
     Unusable {
-        /// Its name.
+        /// Name of the workspace.
         id: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The provider that was asked for cannot be used here.
+    /// The requested provider cannot be used here.
     #[error("workspaces cannot be made by {provider} here: {reason}")]
     Provider {
-        /// Which.
+        /// Requested provider.
         provider: Kind,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// It is deeper than a snapshot may be.
+    /// The workspace is nested more deeply than a snapshot may be.
     #[error("`{}` in the workspace is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path))]
     TooDeep {
-        /// What is too deep, in the workspace.
+        /// Path in the workspace.
         path: Vec<u8>,
     },
-    /// It has more than the [`WalkLimits`](workspace_state::WalkLimits) of the store's handle allow.
+    /// The workspace exceeds the [`WalkLimits`](workspace_state::WalkLimits) of the store's handle.
     #[error("the workspace has {0}, too much for a snapshot; remove some of its files")]
     TooLarge(#[from] LimitExceeded),
-    /// Another process has them.
+    /// Another process uses the directory.
     #[error("{} is used by another process", .path.display())]
     Busy {
-        /// Where they are.
+        /// The directory.
         path: PathBuf,
     },
     /// A system call failed.
     #[error("cannot {action} {}: {source}", shorten_path(.path.as_os_str().as_bytes()))]
     Io {
-        /// What was tried.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// On what.
+        /// File or directory that it was attempted on.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// The machine did not do its part.
+    /// An operation of the host crate failed.
     #[error(transparent)]
     Host(#[from] HostError),
     /// A directory could not be read or written.
@@ -89,27 +89,27 @@ pub enum WorkspaceError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The lazy view could not be had.
+    /// The lazy mount failed.
     #[error("the lazy view cannot be mounted: {0}")]
     Lazy(String),
 }
 
-/// What comes of an operation on workspaces.
+/// Result of an operation on workspaces.
 pub type Result<T, E = WorkspaceError> = std::result::Result<T, E>;
 
-/// Names action and path in an error of the system.
+/// Adds the attempted action and the path to a system error.
 pub(crate) trait Context<T> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T>;
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|error| WorkspaceError::Io { action, path: path.to_owned(), source: error.into() })
     }
 }
 
 impl WorkspaceError {
-    /// Names what is too deep or too large as it is in the workspace, whose directory on the host is `tree`.
+    /// Converts paths in errors to paths in the workspace, whose directory on the host is `tree`.
     pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
         match error {
             DirectoryError::TooDeep { path } => {
@@ -121,7 +121,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Whether a workspace is deeper than a snapshot may be.
+    /// Returns true if a workspace is nested more deeply than a snapshot may be.
     pub fn is_too_deep(&self) -> bool {
         matches!(
             self,
@@ -131,7 +131,7 @@ impl WorkspaceError {
         )
     }
 
-    /// Returns the limit that a walk through the workspace or a snapshot has reached, if that is why.
+    /// Returns the limit that a walk through the workspace or a snapshot exceeded, if that is the cause.
     pub fn exceeded(&self) -> Option<LimitExceeded> {
         match self {
             Self::TooLarge(exceeded)
@@ -143,7 +143,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Returns whether it was not done because the work was cancelled.
+    /// Returns true if the operation was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(
             self,
@@ -153,14 +153,14 @@ impl WorkspaceError {
         )
     }
 
-    /// Whether there is no room on the disk, or a quota is used up.
+    /// Returns true if the disk is full, or a quota is exceeded.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Store(error)
             | Self::Directory(DirectoryError::Store(error))
             | Self::Tree(TreeError::Store(error)) => return error.is_full(),
-            // What another process says is text.
-            Self::Host(HostError::Helper(said)) | Self::Lazy(said) => return says_full(said),
+            // Errors of other processes are text.
+            Self::Host(HostError::Helper(said)) | Self::Lazy(said) => return is_disk_full_message(said),
             _ => {}
         }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);
@@ -177,8 +177,8 @@ impl WorkspaceError {
     }
 }
 
-/// Whether what somebody else says, another process or a daemon, tells of a disk without room.
-pub fn says_full(said: &str) -> bool {
+/// Returns true if a message from another process or a daemon reports a full disk.
+pub fn is_disk_full_message(said: &str) -> bool {
     let said = said.to_lowercase();
     ["no space left on device", "disk quota exceeded"].iter().any(|words| said.contains(words))
 }

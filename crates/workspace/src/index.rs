@@ -1,20 +1,21 @@
-//! What the files of an upper directory looked like when they were committed, so that the next commit need not read
-//! them again.
+//! Fingerprints of the files of an upper directory at the last commit, so that the next commit need not read
+//! unchanged files again.
 //!
-//! Kept beside the upper directory. It is only ever a help: one that is gone, torn or of another snapshot costs reading.
+//! Stored next to the upper directory. It is only a cache: if it is missing, torn or of another snapshot,
+//! files are read again.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use workspace_state::{Looks, SnapshotId};
+use workspace_state::{SnapshotId, StatFingerprint};
 
-/// Files by their path in the upper directory.
+/// Fingerprints by path in the upper directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// The snapshot in which each file is what it was then.
+    /// Snapshot that has the files with these fingerprints.
     pub(crate) snapshot: Option<SnapshotId>,
-    pub(crate) files: HashMap<Vec<u8>, Looks>,
+    pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
 
 impl Index {
@@ -22,11 +23,11 @@ impl Index {
         fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
     }
 
-    /// Whether it could be written does not matter to anybody but the next reader.
+    /// Writes the index. Failures are only logged: the next commit is slower.
     pub(crate) fn write(&self, path: &Path) {
         let new = path.with_extension("new");
         if let Err(error) = fs::write(&new, self.encode()).and_then(|()| fs::rename(&new, path)) {
-            tracing::debug!(path = %path.display(), %error, "what files look like could not be noted");
+            tracing::debug!(path = %path.display(), %error, "failed to write the file fingerprint index");
             drop(fs::remove_file(&new));
         }
     }
@@ -35,11 +36,13 @@ impl Index {
         let Some(snapshot) = &self.snapshot else { return Vec::new() };
         let mut out = Vec::with_capacity(48 + self.files.len() * 80);
         out.extend_from_slice(snapshot.as_bytes());
-        for (path, looks) in &self.files {
+        for (path, fingerprint) in &self.files {
             out.extend_from_slice(&(path.len() as u32).to_le_bytes());
             out.extend_from_slice(path);
-            out.extend_from_slice(&looks.mode.to_le_bytes());
-            for word in [looks.size, looks.mtime as u64, looks.ctime as u64, looks.inode] {
+            out.extend_from_slice(&fingerprint.mode.to_le_bytes());
+            for word in
+                [fingerprint.size, fingerprint.mtime as u64, fingerprint.ctime as u64, fingerprint.inode]
+            {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -64,7 +67,7 @@ impl Index {
             let mode = u32::from_le_bytes(take(4)?.try_into().ok()?);
             let mut word = || Some(u64::from_le_bytes(take(8)?.try_into().ok()?));
             let (size, mtime, ctime, inode) = (word()?, word()? as i64, word()? as i64, word()?);
-            files.insert(path, Looks { mode, size, mtime, ctime, inode });
+            files.insert(path, StatFingerprint { mode, size, mtime, ctime, inode });
         }
         Some(Self { snapshot: Some(snapshot), files })
     }
@@ -75,9 +78,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_comes_back_as_it_was_and_a_torn_one_is_none() {
-        let looks = Looks { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
-        let files = HashMap::from([(b"a/b".to_vec(), looks), (vec![0xff], Looks::default())]);
+    fn an_index_round_trips_and_a_torn_one_is_ignored() {
+        let fingerprint =
+            StatFingerprint { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
+        let files = HashMap::from([(b"a/b".to_vec(), fingerprint), (vec![0xff], StatFingerprint::default())]);
         let index = Index { snapshot: Some(SnapshotId::generate()), files };
         let bytes = index.encode();
         assert_eq!(Index::decode(&bytes), Some(index));

@@ -1,22 +1,23 @@
-//! Layers: the read-only directories that workspaces lie over, and the stacks they form.
+//! Layers: the read-only lower directories of workspaces, and the stacks that they form.
 //!
 //! ```text
 //! lock                 held by the process that uses the directory
-//! layers/NAME/tree     what a layer holds
-//! layers/NAME/layer    what that is; comes last: without it the layer is not there
+//! layers/NAME/tree     content of a layer
+//! layers/NAME/layer    its record; written last: without it the layer does not exist
 //! stacks/KEY           the layers of a tree, lowest first
 //! ```
 //!
-//! The lowest layer of a stack is a *base*: a whole tree. Above it lie *deltas*, each what changed since. A tree that
-//! differs little from one that has a stack gets a delta; any other gets a base. A stack that grows long is cut short by
-//! one delta over its base. Layers never change once they are there, are shared by all workspaces over the same tree
-//! and times, and go when no workspace lies over them and nobody asked for their tree for a while, or room is short (`room.rs`).
+//! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since.
+//! A tree that differs little from one with a stack gets a delta; any other gets a base. A stack that grows
+//! long is replaced by its base and one delta. Layers are immutable and shared by all workspaces with the
+//! same tree and times. They are removed when no workspace uses them and their tree was not requested for a
+//! while, or when disk space is short (`disk_space.rs`).
 //!
-//! What was written and not synced may be torn after a crash of the machine: such a layer counts only until the
-//! machine is started anew. Everything here can be made again from the store.
+//! Unsynced layers may be torn after a machine crash, so they are valid only until the next boot. Everything
+//! here can be recreated from the store.
 
+mod disk_space;
 mod queue;
-mod room;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -39,23 +40,23 @@ use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
 use queue::Queue;
 
-/// A stack this long gets no further delta: the next one lies over its base.
-const LONGEST: usize = 24;
-/// A delta of more entries than this is a base instead.
-const LARGEST_DELTA: usize = 20_000;
-/// So many snapshots back a stack is looked for.
-const ANCESTORS: usize = 128;
-/// How long a stack of deltas is kept for nobody.
-const DELTA_KEPT: Duration = Duration::from_secs(15 * 60);
-/// How long a base is kept for nobody.
-const BASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Stack length from which on the next delta goes directly over the base.
+const STACK_MAX: usize = 24;
+/// Most entries of a delta; larger differences get a base instead.
+const DELTA_ENTRIES_MAX: usize = 20_000;
+/// Most ancestors that are searched for a stack.
+const ANCESTORS_MAX: usize = 128;
+/// Time for which an unused stack of deltas is kept.
+const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
+/// Time for which an unused base is kept.
+const BASE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time between two looks whether a request that waits for a layer is cancelled.
-const CANCEL_POLL: Duration = Duration::from_millis(50);
-/// How long another process may take to let go.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two checks whether a request that waits for a layer is cancelled.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait for another process to release the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A tree and its times.
+/// Key of a stack: a tree and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Key {
     tree: TreeId,
@@ -78,18 +79,18 @@ impl Key {
     }
 }
 
-/// What a layer is.
+/// Record of a layer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Layer {
-    /// What it lies over; nothing for a base.
+    /// Tree below it; `None` for a base.
     over: Option<Key>,
-    /// What is seen through it.
+    /// Tree that is visible through it.
     shows: Key,
-    /// In which run of the machine it was written.
+    /// Boot id of the machine when it was written.
     boot: String,
-    /// Whether it is on disk for certain.
+    /// Set if it is synced to disk.
     synced: bool,
-    /// Bytes that it takes, about; zero where an older version wrote it.
+    /// Approximate size in bytes; zero in records of earlier versions.
     #[serde(default)]
     bytes: u64,
 }
@@ -100,22 +101,22 @@ impl Layer {
     }
 }
 
-/// The layers of a tree, lowest first.
+/// Layers of a tree, lowest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stack {
     key: Key,
     layers: Vec<String>,
 }
 
-/// A stack in use: its layers stay for as long as this lives.
+/// A stack in use: its layers are kept as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct StackGuard {
     inner: Arc<Inner>,
-    /// Lowest first.
+    /// Names of the layers, lowest first.
     pub(crate) layers: Vec<String>,
 }
 
-impl Drop for Held {
+impl Drop for StackGuard {
     fn drop(&mut self) {
         let mut state = self.inner.lock();
         for name in &self.layers {
@@ -127,25 +128,25 @@ impl Drop for Held {
     }
 }
 
-impl Held {
-    /// The directories of the layers, uppermost first.
+impl StackGuard {
+    /// Returns the directories of the layers, uppermost first.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.layers.iter().rev().map(|name| self.inner.tree_of(name)).collect()
     }
 }
 
-/// What a collection of layers cleared away.
+/// Result of a collection of unused layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Layers that are gone.
+    /// Number of layers removed.
     pub layers: u64,
-    /// Stacks that are forgotten.
+    /// Number of stacks removed.
     pub stacks: u64,
-    /// Bytes that the layers took.
+    /// Size of the removed layers in bytes.
     pub bytes: u64,
 }
 
-/// All layers of a directory. Clones are the same.
+/// All layers of a directory. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Layers(Arc<Inner>);
 
@@ -154,47 +155,48 @@ struct Inner {
     root: PathBuf,
     store: Store,
     options: CheckoutOptions,
-    /// Bytes that sandboxes are to leave free.
+    /// Bytes that sandboxes must leave free.
     reserve: u64,
     boot: String,
-    state: Mutex<Known>,
+    state: Mutex<LayerState>,
     done: Condvar,
-    /// Held by who drops layers to make room.
+    /// Held while layers are dropped to free disk space.
     dropping: Mutex<()>,
-    /// Ends what is written in the background.
+    /// Stops writing in the background.
     stop: Cancel,
     lock: File,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct LayerState {
     stacks: HashMap<Key, (Stack, Instant)>,
     layers: HashMap<String, Layer>,
-    /// How many workspaces lie over each.
+    /// Number of workspaces that use each layer.
     users: HashMap<String, usize>,
-    /// Layers that somebody is writing or removing.
+    /// Layers that are being written or removed.
     busy: HashSet<String>,
-    /// Trees that are to be written in the background.
+    /// Trees to be written in the background.
     later: Queue,
 }
 
 impl Layers {
-    /// Takes up what is in `root`, of which this process becomes the only user.
+    /// Opens the layers in `root`, for exclusive use by this process.
     pub(crate) fn open(root: &Path, store: Store, options: CheckoutOptions, reserve: u64) -> Result<Self> {
         for directory in [root.to_owned(), root.join("layers"), root.join("stacks")] {
-            fs::create_dir_all(&directory).on("make", &directory)?;
+            fs::create_dir_all(&directory).context("make", &directory)?;
         }
         let path = root.join("lock");
-        let lock = File::create(&path).on("make", &path)?;
-        // A process that is gone may have left a child which has not begun its own program yet.
-        let until = Instant::now() + PATIENCE;
+        let lock = File::create(&path).context("make", &path)?;
+        // A killed process may have left a forked child that has not called `exec` yet, and still holds the
+        // lock.
+        let until = Instant::now() + LOCK_TIMEOUT;
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > until {
                 return Err(WorkspaceError::Busy { path: root.to_owned() });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // With a line end, as it is noted in layers that workspaces lie over.
+        // With a newline, as in the records of existing layers.
         let boot = platform::boot_id().map(|id| id + "\n").unwrap_or_default();
         let inner = Inner {
             root: root.to_owned(),
@@ -208,36 +210,36 @@ impl Layers {
             stop: Cancel::new(),
             lock,
         };
-        inner.take_up()?;
+        inner.load()?;
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Lets another process have them. Nothing is to be made here any more.
+    /// Releases the directory for another process. This handle must not be used any more.
     pub(crate) fn close(&self) -> Result<()> {
         self.stop_writing();
-        flock(&self.0.lock, FlockOperation::Unlock).on("unlock", &self.0.root)
+        flock(&self.0.lock, FlockOperation::Unlock).context("unlock", &self.0.root)
     }
 
-    /// The stack of a snapshot's tree, if it is there.
-    pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<Held> {
+    /// Returns the stack of a snapshot's tree, if it exists.
+    pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<StackGuard> {
         let mut state = self.0.lock();
         let (stack, used) = state.stacks.get_mut(&Key::of(snapshot))?;
         *used = Instant::now();
         let layers = stack.layers.clone();
-        Some(self.hold(&mut state, layers))
+        Some(self.acquire(&mut state, layers))
     }
 
-    /// The stack of a snapshot's tree, made of the stack of one of its ancestors if that takes little.
-    /// The store's handle stops it when it is cancelled.
-    pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<Held>> {
-        if let Some(held) = self.find(snapshot) {
-            return Ok(Some(held));
+    /// Returns the stack of a snapshot's tree, after deriving it from that of an ancestor if the delta is
+    /// small. Stops when the store's handle is cancelled.
+    pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<StackGuard>> {
+        if let Some(stack) = self.find(snapshot) {
+            return Ok(Some(stack));
         }
         let Some(ancestor) = self.ancestor(snapshot)? else { return Ok(None) };
         let Some(below) = self.find(&ancestor) else { return Ok(None) };
         let from = match below.layers.first() {
-            // One delta over the base takes the place of many.
-            Some(base) if below.layers.len() >= LONGEST => {
+            // One delta over the base replaces many.
+            Some(base) if below.layers.len() >= STACK_MAX => {
                 let shows = self.0.lock().layers.get(base).map(|layer| layer.shows);
                 shows.map(|key| (key, vec![base.clone()]))
             }
@@ -249,20 +251,20 @@ impl Layers {
         let layer = Layer::new(Some(from), to, false);
         let made = self.make(&name, &layer, store.cancel(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
-            match Delta::between(&old, &new, LARGEST_DELTA)? {
+            match Delta::between(&old, &new, DELTA_ENTRIES_MAX)? {
                 Some(delta) => delta.write(directory, options).map(|()| true),
                 None => Ok(false),
             }
         })?;
         let Some(_made) = made else { return Ok(None) };
         layers.push(name);
-        Ok(Some(self.note(Stack { key: to, layers })?))
+        Ok(Some(self.add_stack(Stack { key: to, layers })?))
     }
 
-    /// The stack of a snapshot's tree, written whole if there is none.
-    pub(crate) fn find_or_write(&self, store: &Store, snapshot: &Snapshot, sync: bool) -> Result<Held> {
-        if let Some(held) = self.find_or_derive(store, snapshot)? {
-            return Ok(held);
+    /// Returns the stack of a snapshot's tree, after writing it as a base if there is none.
+    pub(crate) fn find_or_write(&self, store: &Store, snapshot: &Snapshot, sync: bool) -> Result<StackGuard> {
+        if let Some(stack) = self.find_or_derive(store, snapshot)? {
+            return Ok(stack);
         }
         let key = Key::of(snapshot);
         let name = format!("base-{}", key.name());
@@ -271,21 +273,21 @@ impl Layers {
             materialize(&key.open(store)?, directory, options, &Quiet)?;
             Ok(true)
         })?;
-        self.note(Stack { key, layers: vec![name] })
+        self.add_stack(Stack { key, layers: vec![name] })
     }
 
-    /// An empty layer, for what is made from nothing.
+    /// Returns an empty layer, for a workspace without a base.
     pub(crate) fn empty(&self) -> Result<PathBuf> {
         let path = self.0.root.join("empty");
-        fs::create_dir_all(&path).on("make", &path)?;
+        fs::create_dir_all(&path).context("make", &path)?;
         Ok(path)
     }
 
-    /// The nearest snapshot before this one that has a stack.
+    /// Returns the nearest ancestor that has a stack.
     fn ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
         let mut seen: HashSet<SnapshotId> = HashSet::new();
         let mut open: Vec<SnapshotId> = snapshot.parents.clone();
-        while seen.len() < ANCESTORS && !open.is_empty() {
+        while seen.len() < ANCESTORS_MAX && !open.is_empty() {
             let mut next = Vec::new();
             for id in open {
                 if !seen.insert(id) {
@@ -302,19 +304,19 @@ impl Layers {
         Ok(None)
     }
 
-    /// Makes a layer unless it is there, and takes hold of it. Who comes while another makes or removes it waits, until
-    /// it is cancelled itself. None if `write` gave it up.
+    /// Creates a layer unless it exists, and acquires it. Waits while another thread writes or removes it,
+    /// until `cancel` is set. Returns `None` if `write` declined.
     fn make(
         &self,
         name: &str,
         layer: &Layer,
         cancel: &Cancel,
         write: impl FnOnce(&Path, &CheckoutOptions) -> Result<bool>,
-    ) -> Result<Option<Held>> {
+    ) -> Result<Option<StackGuard>> {
         let mut state = self.0.lock();
         while state.busy.contains(name) {
             cancel.check().map_err(StoreError::from)?;
-            let waited = self.0.done.wait_timeout(state, CANCEL_POLL);
+            let waited = self.0.done.wait_timeout(state, CANCEL_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if !state.layers.contains_key(name) {
@@ -327,36 +329,36 @@ impl Layers {
             let Some(layer) = made? else { return Ok(None) };
             state.layers.insert(name.to_owned(), layer);
         }
-        Ok(Some(self.hold(&mut state, vec![name.to_owned()])))
+        Ok(Some(self.acquire(&mut state, vec![name.to_owned()])))
     }
 
-    /// Remembers a stack, and takes hold of it.
-    fn note(&self, stack: Stack) -> Result<Held> {
+    /// Records a stack, and acquires it.
+    fn add_stack(&self, stack: Stack) -> Result<StackGuard> {
         let path = self.0.root.join("stacks").join(stack.key.name());
-        let text = serde_json::to_vec(&stack).map_err(io::Error::from).on("write", &path)?;
+        let text = serde_json::to_vec(&stack).map_err(io::Error::from).context("write", &path)?;
         replace(&path, &text)?;
         let mut state = self.0.lock();
-        let held = self.hold(&mut state, stack.layers.clone());
+        let guard = self.acquire(&mut state, stack.layers.clone());
         state.stacks.insert(stack.key, (stack, Instant::now()));
-        Ok(held)
+        Ok(guard)
     }
 
-    fn hold(&self, state: &mut Known, layers: Vec<String>) -> Held {
+    fn acquire(&self, state: &mut LayerState, layers: Vec<String>) -> StackGuard {
         for name in &layers {
             *state.users.entry(name.clone()).or_default() += 1;
         }
-        Held { inner: Arc::clone(&self.0), layers }
+        StackGuard { inner: Arc::clone(&self.0), layers }
     }
 
-    /// Takes hold of layers that a workspace lies over from before; none if they are not all there.
-    pub(crate) fn hold_again(&self, layers: &[String]) -> Option<Held> {
+    /// Acquires the layers of an existing workspace; `None` if some are missing.
+    pub(crate) fn reacquire(&self, layers: &[String]) -> Option<StackGuard> {
         let mut state = self.0.lock();
         let all = layers.iter().all(|name| state.layers.contains_key(name));
-        all.then(|| self.hold(&mut state, layers.to_vec()))
+        all.then(|| self.acquire(&mut state, layers.to_vec()))
     }
 
-    /// Removes what nobody lies over, and what nobody asked for in the time that it is kept unless that is to go too.
-    /// What is left when it is cancelled, or fails, goes with a later collection.
+    /// Removes unused layers and stacks that were not requested for their retention time; with `recent`, all
+    /// unused ones. What is left after a cancellation or failure is removed by a later collection.
     pub(crate) fn collect(&self, now: Instant, recent: bool, cancel: &Cancel) -> Result<Collected> {
         let (stacks, layers) = {
             let mut state = self.0.lock();
@@ -375,19 +377,19 @@ impl Layers {
         layer: &Layer,
         write: impl FnOnce(&Path, &CheckoutOptions) -> Result<bool>,
     ) -> Result<Option<Layer>> {
-        // What was left by somebody who did not finish it.
+        // Leftovers of an interrupted write.
         self.0.remove_layer(name)?;
         self.0.bound_unused();
         let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
-        self.0.make_room().on("write", &tree)?;
-        fs::create_dir_all(&tree).on("make", &tree)?;
+        self.0.free_space().context("write", &tree)?;
+        fs::create_dir_all(&tree).context("make", &tree)?;
         let counter = self.counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;
         let options = CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
         let written = write(&tree, &options).and_then(|is_there| {
             let layer = Layer { boot: self.0.boot.clone(), bytes: counter.bytes(), ..layer.clone() };
             if is_there {
-                note_layer(&directory, &layer)?;
+                write_record(&directory, &layer)?;
             }
             Ok(is_there.then_some(layer))
         });
@@ -398,13 +400,13 @@ impl Layers {
     }
 }
 
-/// Layers that are to be removed. Those that are still here in the end stay, for whoever waits for them.
-struct Leaving<'a> {
+/// Layers to be removed. Those that are left on drop are restored, for threads that wait for them.
+struct LayersToRemove<'a> {
     inner: &'a Inner,
     layers: Vec<(String, Layer)>,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for LayersToRemove<'_> {
     fn drop(&mut self) {
         let mut state = self.inner.lock();
         for (name, layer) in self.layers.drain(..) {
@@ -416,7 +418,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -424,8 +426,8 @@ impl Inner {
         self.root.join("layers").join(name).join("tree")
     }
 
-    /// Finds what is whole, and removes the rest.
-    fn take_up(&self) -> Result<()> {
+    /// Loads all complete layers and stacks, and removes the rest.
+    fn load(&self) -> Result<()> {
         let mut state = self.lock();
         for name in names(&self.root.join("layers"))? {
             let path = self.root.join("layers").join(&name).join("layer");
@@ -443,7 +445,7 @@ impl Inner {
         for name in names(&self.root.join("stacks"))? {
             let path = self.root.join("stacks").join(&name);
             let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
-            // Under another name it is one that was being written.
+            // A file with another name is one that was being written.
             let whole = |stack: &Stack| {
                 stack.key.name() == name && stack.layers.iter().all(|name| state.layers.contains_key(name))
             };
@@ -455,7 +457,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes stacks and layers that were taken out of what is known. What is left when it is cancelled, or fails, stays.
+    /// Removes stacks and layers that were taken out of the state. What is left after a cancellation or
+    /// failure is kept.
     fn remove_unused(
         &self,
         stacks: &[Key],
@@ -463,14 +466,14 @@ impl Inner {
         cancel: &Cancel,
     ) -> Result<Collected> {
         let mut collected = Collected::default();
-        let mut leaving = Leaving { inner: self, layers };
+        let mut to_remove = LayersToRemove { inner: self, layers };
         for key in stacks {
             remove_file(&self.root.join("stacks").join(key.name()))?;
             collected.stacks += 1;
         }
-        while let Some((name, layer)) = leaving.layers.pop() {
+        while let Some((name, layer)) = to_remove.layers.pop() {
             if let Err(cancelled) = cancel.check() {
-                leaving.layers.push((name, layer));
+                to_remove.layers.push((name, layer));
                 return Err(StoreError::from(cancelled).into());
             }
             let removed = self.remove_layer(&name);
@@ -483,32 +486,32 @@ impl Inner {
         Ok(collected)
     }
 
-    /// What says that the layer is there goes first.
+    /// Removes a layer, its record first.
     fn remove_layer(&self, name: &str) -> Result<()> {
         let directory = self.root.join("layers").join(name);
         remove_file(&directory.join("layer"))?;
-        remove_tree(&directory).on("remove", &directory)
+        remove_tree(&directory).context("remove", &directory)
     }
 }
 
-impl Known {
-    /// Returns true if a workspace lies over a stack.
+impl LayerState {
+    /// Returns true if a workspace uses a stack.
     fn is_used(&self, stack: &Stack) -> bool {
         stack.layers.last().is_some_and(|name| self.users.contains_key(name))
     }
 
-    /// Stacks over which nothing lies, and that nobody asked for in the time that they are kept unless recent ones are to go
-    /// too.
+    /// Returns unused stacks that were not requested for their retention time; with `recent`, all unused
+    /// ones.
     fn old(&self, now: Instant, recent: bool) -> Vec<Key> {
         let is_old = |(stack, used): &(Stack, Instant)| {
-            let kept = if stack.layers.len() > 1 { DELTA_KEPT } else { BASE_KEPT };
+            let kept = if stack.layers.len() > 1 { DELTA_RETENTION } else { BASE_RETENTION };
             !self.is_used(stack) && (recent || now.saturating_duration_since(*used) > kept)
         };
         self.stacks.iter().filter(|(_, one)| is_old(one)).map(|(key, _)| *key).collect()
     }
 
-    /// Takes stacks out of what is known, and all layers that nothing needs then. Nobody makes the layers anew before
-    /// they were removed.
+    /// Takes stacks out of the state, and all layers that are no longer needed. The layers are marked busy
+    /// until they are removed, so that they are not written again meanwhile.
     fn take_unneeded(&mut self, stacks: &[Key]) -> Vec<(String, Layer)> {
         for key in stacks {
             self.stacks.remove(key);
@@ -521,14 +524,14 @@ impl Known {
     }
 }
 
-/// Says that the layer in a directory is there.
-fn note_layer(directory: &Path, layer: &Layer) -> Result<()> {
+/// Writes the record of a layer.
+fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
     let path = directory.join("layer");
-    let text = serde_json::to_vec(layer).map_err(io::Error::from).on("write", &path)?;
+    let text = serde_json::to_vec(layer).map_err(io::Error::from).context("write", &path)?;
     replace(&path, &text)
 }
 
-/// Removes a directory that only this process writes to, also what is in directories of odd modes.
+/// Removes a directory that only this process writes to, even with inaccessible subdirectories.
 fn remove_tree(path: &Path) -> io::Result<()> {
     overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
         HostError::System { source, .. } => source,
@@ -536,11 +539,12 @@ fn remove_tree(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Several may do so at once: the last wins.
+/// Replaces a file atomically. If several threads do so at once, the last one wins.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", uuid::Uuid::now_v7()));
-    let replaced =
-        fs::write(&new, content).on("write", &new).and_then(|()| fs::rename(&new, path).on("replace", path));
+    let replaced = fs::write(&new, content)
+        .context("write", &new)
+        .and_then(|()| fs::rename(&new, path).context("replace", path));
     if replaced.is_err() {
         drop(fs::remove_file(&new));
     }
@@ -550,12 +554,12 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
 fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.on("remove", path),
+        done => done.context("remove", path),
     }
 }
 
 fn names(directory: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(directory).on("list", directory)?;
+    let entries = fs::read_dir(directory).context("list", directory)?;
     let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-    entries.map(name).collect::<io::Result<_>>().on("list", directory)
+    entries.map(name).collect::<io::Result<_>>().context("list", directory)
 }

@@ -1,13 +1,14 @@
-//! What serves lazy views, where there are any.
+//! Command that serves the lazy mount.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The command that serves a view: a program, and the words that lead it to [`workspace_mount::daemon_main`].
+/// Command that serves the lazy mount: a program, and the arguments that lead it to
+/// [`workspace_mount::daemon_main`].
 #[derive(Debug, Clone)]
 pub struct LazyCommand {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// First arguments.
     pub words: Vec<OsString>,
 }

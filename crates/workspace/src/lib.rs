@@ -1,23 +1,24 @@
 //! Workspaces: an ordinary directory per agent, made from a snapshot.
 //!
-//! [`Workspaces`] makes them, says what was changed in them, commits that, and clears them away; what it knows of them is
-//! on disk, so that another process finds everything again. How one is made is a [`Provider`]'s business:
+//! [`Workspaces`] creates them, computes their changes, commits them, and removes them. Its state is on disk,
+//! so that another process can continue. A [`Provider`] decides how one is made:
 //!
-//! - **overlay**: the kernel's, over layers that all workspaces share; costs what is changed.
-//! - **clone**: every file shares its blocks with a layer until it is written to.
+//! - **overlay**: the kernel's overlay file system, over layers that all workspaces share; costs only what is
+//!   changed.
+//! - **clone**: every file is a reflink of one in a layer.
 //! - **copy**: every file is written; works everywhere.
 //!
-//! `layers.rs` has the layers and the stacks they form, `delta.rs` what a layer between two trees holds, `upper.rs` how
-//! changes are read from what the kernel writes, `lazy.rs` what stands in for layers that are not there yet. Overlays, and
-//! with them these, are Linux's alone; on macOS there are clone and copy.
+//! `layers.rs` has the layers and the stacks they form, `delta.rs` a layer with the differences of two trees,
+//! `upper.rs` reads changes from an overlay's upper directory, `lazy.rs` is the FUSE mount that replaces
+//! layers that are not written yet. These need overlays, and so Linux; on macOS there are clone and copy.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
 mod choice;
 mod copy;
+mod current_holder;
 mod error;
-mod here;
 mod layers;
 mod lazy_command;
 mod provider;
@@ -39,16 +40,16 @@ mod overlay;
 mod upper;
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod unsupported;
 #[cfg(not(target_os = "linux"))]
-use elsewhere::{access, delta, overlay};
+use unsupported::{access, delta, overlay};
 
 pub use base::{Base, Materialize};
 pub use choice::{Choice, Chosen};
-pub use error::{Result, WorkspaceError, says_full};
+pub use error::{Result, WorkspaceError, is_disk_full_message};
 pub use layers::Collected;
 pub use lazy_command::LazyCommand;
-pub use provider::{Committed, Kind, Place, Present, Provider, Under};
+pub use provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
 pub use record::{Generation, Phase, Record};
 pub use workspaces::{
     Bounds, Cancellable, Changes, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,

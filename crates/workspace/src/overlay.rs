@@ -1,10 +1,10 @@
-//! Workspaces by the kernel's overlay.
+//! Workspaces by the kernel's overlay file system.
 //!
 //! ```text
-//! upper/   what was changed
-//! work/    the kernel's own
-//! mount/   the workspace, seen in the holder's namespaces
-//! index    what the files of `upper` looked like when they were committed
+//! upper/   changes
+//! work/    the kernel's work directory
+//! mount/   the workspace, mounted in the holder's namespaces
+//! index    fingerprints of the files of `upper` at the last commit
 //! ```
 
 use std::fs;
@@ -18,67 +18,69 @@ use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
+use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
-use crate::here::Here;
 use crate::index::Index;
-use crate::layers::{Held, Layers};
-use crate::lazy::Lazy;
+use crate::layers::{Layers, StackGuard};
+use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
+use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
 use crate::upper::{Scan, Upper};
 
-/// Trees with fewer entries than this are written at once.
-const FEW: usize = 1_000;
+/// Number of entries below which a tree is written immediately.
+const SMALL_TREE_ENTRIES: usize = 1_000;
 
-/// Makes workspaces by the kernel's overlay.
+/// Provider of workspaces by the kernel's overlay file system.
 #[derive(Debug)]
 pub(crate) struct Overlay {
-    here: Here,
+    holder: CurrentHolder,
     layers: Layers,
-    lazy: Option<Lazy>,
-    /// Whom files of workspaces belong to, where that is not this process's user.
+    lazy: Option<LazyLayer>,
+    /// Owner of the files of workspaces, if it is not the user of this process.
     owner: Option<(u32, u32)>,
 }
 
-/// What is under a workspace: directories, uppermost first, and what keeps them.
+/// Lower directories of a workspace, uppermost first, and the layers that must be kept for them.
 struct Lower {
     paths: Vec<PathBuf>,
-    under: Under,
+    layers: LowerLayers,
 }
 
 impl Lower {
-    fn of(held: Held) -> Self {
-        Self { paths: held.paths(), under: Under { held: Some(held), lazy: false } }
+    fn of(held: StackGuard) -> Self {
+        Self { paths: held.paths(), layers: LowerLayers { held: Some(held), lazy: false } }
     }
 }
 
 impl Overlay {
-    /// `lazy` serves files before they are written, at `view`.
+    /// Creates the provider. `lazy` is the command of the lazy mount, which is mounted at `mountpoint`.
     pub(crate) fn new(
         store: &Store,
-        here: &Here,
+        holder: &CurrentHolder,
         layers: &Layers,
         owner: Option<(u32, u32)>,
         lazy: Option<LazyCommand>,
-        view: PathBuf,
+        mountpoint: PathBuf,
     ) -> Self {
-        let lazy = lazy.map(|command| Lazy::new(command, store.path(), view, &here.get(), owner));
-        Self { here: here.clone(), layers: layers.clone(), lazy, owner }
+        let lazy =
+            lazy.map(|command| LazyLayer::new(command, store.path(), mountpoint, &holder.get(), owner));
+        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner }
     }
 
-    /// Whether layers must not hold attributes that a holder's overlays would take for their own notes.
+    /// Returns true if overlay-like attributes must be escaped in layers, because a holder's overlays use
+    /// user attributes.
     pub(crate) fn escapes(holder: &Holder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    /// Ends the lazy view unless it is used, which is asked while nobody starts it.
-    pub(crate) fn end_view(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
-        self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.end(&self.here.get(), is_used))
+    /// Unmounts the lazy mount unless it is used, which is checked while no thread can start it.
+    pub(crate) fn unmount_lazy(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
+        self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
 
-    fn lower(&self, place: &Place, base: &Base) -> Result<Lower> {
+    fn lower(&self, dir: &WorkspaceDir, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
-            return Ok(Lower { paths: vec![self.layers.empty()?], under: Under::default() });
+            return Ok(Lower { paths: vec![self.layers.empty()?], layers: LowerLayers::default() });
         };
         if let Some(held) = self.layers.find_or_derive(&base.store, snapshot)? {
             return Ok(Lower::of(held));
@@ -91,78 +93,79 @@ impl Overlay {
         let Some(lazy) = lazy else {
             return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
         };
-        let path = match lazy.path(&self.here.get(), &snapshot.id, place.user.is_some()) {
+        let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.user.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
-                tracing::warn!(%error, "the files of a snapshot are all written before its workspace is there");
+                tracing::warn!(%error, "failed to mount lazily; writing all files of the snapshot first");
                 return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
             }
             path => path?,
         };
         if base.materialize == Materialize::Auto {
-            self.layers.write_later(snapshot, place.owner.as_deref().unwrap_or_default());
+            self.layers.write_in_background(snapshot, dir.owner.as_deref().unwrap_or_default());
         }
-        Ok(Lower { paths: vec![path], under: Under { held: None, lazy: true } })
+        Ok(Lower { paths: vec![path], layers: LowerLayers { held: None, lazy: true } })
     }
 
-    fn mount(&self, place: &Place, lower: &Lower) -> Result<()> {
-        let (upper, work, at) = (place.join("upper"), place.join("work"), place.join("mount"));
-        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: place.user };
-        let mounted = overlay::mount(&self.here.get(), &mount);
+    fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
+        let (upper, work, at) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
+        let mount = Mount { lower: &lower.paths, upper: &upper, work: &work, at: &at, user: dir.user };
+        let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
-            // Perhaps nobody answers there any more.
+            // The process of the lazy mount may have died.
             (Some(lazy), Err(_))
-                if lower.under.lazy && !overlay::answers(&self.here.get(), &lower.paths[0])? =>
+                if lower.layers.lazy && !overlay::answers(&self.holder.get(), &lower.paths[0])? =>
             {
-                lazy.give_up(&self.here.get())?;
+                lazy.unmount_if_dead(&self.holder.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
-                    lazy.path(&self.here.get(), &id, place.user.is_some())?;
+                    lazy.path(&self.holder.get(), &id, dir.user.is_some())?;
                 }
-                Ok(overlay::mount(&self.here.get(), &mount)?)
+                Ok(overlay::mount(&self.holder.get(), &mount)?)
             }
             (_, mounted) => Ok(mounted?),
         }
     }
 
-    /// Makes the directory that gets what is changed. It is what the root of the workspace looks like.
+    /// Creates the upper directory. Its attributes are those of the root of the workspace.
     fn make_upper(&self, path: &Path, base: &Tree) -> Result<()> {
-        fs::create_dir(path).on("make", path)?;
+        fs::create_dir(path).context("make", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
-        let xattrs = match overlay::xattrs(&self.here.get()) {
+        let xattrs = match overlay::xattrs(&self.holder.get()) {
             Xattrs::User => escape_attributes(&node.xattrs),
             Xattrs::Trusted => node.xattrs,
         };
         for (name, value) in &xattrs {
-            setxattr(path, name.as_slice(), value, XattrFlags::empty()).on("set the attributes of", path)?;
+            setxattr(path, name.as_slice(), value, XattrFlags::empty())
+                .context("set the attributes of", path)?;
         }
         if let Some((user, group)) = self.owner {
-            chown(path, Some(user), Some(group)).on("give away", path)?;
+            chown(path, Some(user), Some(group)).context("give away", path)?;
         }
         let mode = u32::from(node.mode & 0o7777);
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).on("change", path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).context("change", path)?;
         if let Some(modified) = root.modified {
             let time = Timespec {
                 tv_sec: modified.0.div_euclid(1_000_000_000),
                 tv_nsec: modified.0.rem_euclid(1_000_000_000) as _,
             };
             let times = Timestamps { last_access: time, last_modification: time };
-            utimensat(CWD, path, &times, AtFlags::empty()).on("set the times of", path)?;
+            utimensat(CWD, path, &times, AtFlags::empty()).context("set the times of", path)?;
         }
         Ok(())
     }
 
-    fn scan(&self, place: &Place, base: &Base, still: bool) -> Result<Upper> {
-        let upper = place.join("upper");
-        let (holder, index) = (self.here.get(), Index::read(&place.join("index")));
+    fn scan(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Upper> {
+        let upper = dir.join("upper");
+        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
         let scan = Scan {
             store: &base.store,
             holder: &holder,
             access: &Access::new(&holder),
             base,
             upper: &upper,
-            name: &place.name,
+            name: &dir.name,
             index: &index,
-            still,
+            quiescent,
         };
         scan.run()
     }
@@ -173,75 +176,81 @@ impl Provider for Overlay {
         Kind::Overlay
     }
 
-    fn make(&self, place: &Place, base: &Base) -> Result<Under> {
-        self.make_upper(&place.join("upper"), &base.tree)?;
+    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+        self.make_upper(&dir.join("upper"), &base.tree)?;
         for name in ["work", "mount"] {
-            let path = place.join(name);
-            fs::create_dir(&path).on("make", &path)?;
+            let path = dir.join(name);
+            fs::create_dir(&path).context("make", &path)?;
         }
-        let lower = self.lower(place, base)?;
-        self.mount(place, &lower)?;
-        Ok(lower.under)
+        let lower = self.lower(dir, base)?;
+        self.mount(dir, &lower)?;
+        Ok(lower.layers)
     }
 
-    fn path(&self, place: &Place) -> PathBuf {
-        place.join("mount")
+    fn path(&self, dir: &WorkspaceDir) -> PathBuf {
+        dir.join("mount")
     }
 
-    fn revive(&self, place: &Place, base: &Base, layers: &[String]) -> Result<Under> {
-        if self.is_there(place)? {
+    fn revive(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
+        if self.is_there(dir)? {
             let lazy = layers.is_empty() && base.snapshot.is_some();
-            return Ok(Under { held: self.layers.hold_again(layers), lazy });
+            return Ok(LowerLayers { held: self.layers.reacquire(layers), lazy });
         }
-        let lower = self.lower(place, base)?;
-        self.mount(place, &lower)?;
-        Ok(lower.under)
+        let lower = self.lower(dir, base)?;
+        self.mount(dir, &lower)?;
+        Ok(lower.layers)
     }
 
-    fn prepare(&self, place: &Place, base: &Base) -> Result<Under> {
-        Ok(self.lower(place, base)?.under)
+    fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+        Ok(self.lower(dir, base)?.layers)
     }
 
-    fn is_there(&self, place: &Place) -> Result<bool> {
-        let at = place.join("mount");
-        let wanted = fs::canonicalize(&at).on("find", &at)?;
-        Ok(overlay::mounted(&self.here.get(), &place.root)?.contains(&wanted))
+    fn is_there(&self, dir: &WorkspaceDir) -> Result<bool> {
+        let at = dir.join("mount");
+        let wanted = fs::canonicalize(&at).context("find", &at)?;
+        Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&wanted))
     }
 
-    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present> {
-        let Upper { tree, skipped, skipped_count, .. } = self.scan(place, base, still)?;
+    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present> {
+        let Upper { tree, skipped, skipped_count, .. } = self.scan(dir, base, quiescent)?;
         Ok(Present { tree: tree.preview()?, skipped, skipped_count })
     }
 
-    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed> {
-        let Upper { mut tree, skipped, skipped_count, files } = self.scan(place, base, still)?;
+    fn commit(
+        &self,
+        dir: &WorkspaceDir,
+        base: &Base,
+        new: NewSnapshot,
+        quiescent: bool,
+    ) -> Result<Committed> {
+        let Upper { mut tree, skipped, skipped_count, files } = self.scan(dir, base, quiescent)?;
         let snapshot = tree.commit(new)?;
         let index = Index { snapshot: Some(snapshot.id), files: files.into_iter().collect() };
-        index.write(&place.join("index"));
+        index.write(&dir.join("index"));
         Ok(Committed { snapshot, skipped, skipped_count })
     }
 
-    fn own(&self, place: &Place) -> PathBuf {
-        place.join("upper")
+    fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+        dir.join("upper")
     }
 
-    fn clear(&self, place: &Place) -> Result<()> {
-        overlay::abandon(&self.here.get(), &place.join("mount"))?;
+    fn clear(&self, dir: &WorkspaceDir) -> Result<()> {
+        overlay::abandon(&self.holder.get(), &dir.join("mount"))?;
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        Ok(overlay::remove_tree(&self.here.get(), path)?)
+        Ok(overlay::remove_tree(&self.holder.get(), path)?)
     }
 }
 
-/// Whether a tree has few entries, found out without looking at all of a large one.
+/// Returns true if a tree has few entries, without reading all of a large one.
 fn is_small(tree: &Tree) -> Result<bool> {
     let Node::Directory(root) = tree.root().node else { return Ok(true) };
     let (mut open, mut count) = (vec![root], 0);
     while let Some(directory) = open.pop() {
         count += usize::try_from(directory.entries).unwrap_or(usize::MAX);
-        if count >= FEW {
+        if count >= SMALL_TREE_ENTRIES {
             return Ok(false);
         }
         let entries = tree.list(&directory)?;

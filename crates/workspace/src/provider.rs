@@ -1,4 +1,4 @@
-//! Ways of making workspaces.
+//! Providers: ways of making workspaces.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use workspace_state::{NewSnapshot, Skipped, Snapshot, Tree};
 
 use crate::base::Base;
 use crate::error::Result;
-use crate::layers::Held;
+use crate::layers::StackGuard;
 
-/// The name of a provider.
+/// Name of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The kernel's overlay over shared layers.
     Overlay,
-    /// Files that share their blocks until they are written to.
+    /// Reflinked files.
     Clone,
-    /// Whole files.
+    /// Copied files.
     Copy,
 }
 
 impl Kind {
-    /// All of them, the best first.
+    /// All providers, the best first.
     pub const ALL: [Self; 3] = [Self::Overlay, Self::Clone, Self::Copy];
 }
 
@@ -47,115 +47,115 @@ impl FromStr for Kind {
     }
 }
 
-/// The directory of one generation of a workspace: what a provider may write in.
+/// Directory of one generation of a workspace, in which its provider may write.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// Exists, and nothing else is in it.
+pub struct WorkspaceDir {
+    /// Path; the directory exists and is used only by the provider.
     pub(crate) root: PathBuf,
-    /// Told from every other, also from those that are gone.
+    /// Unique name, never reused.
     pub(crate) name: String,
-    /// The user of a sandbox's own to whom a mount shows files as his.
+    /// User id of a sandbox's own user, to whom a mount shows the files as their owner.
     #[cfg_attr(
         not(target_os = "linux"),
         allow(dead_code, reason = "only Linux can show files to another user")
     )]
     pub(crate) user: Option<u32>,
-    /// Whose it is, for turns; none where nobody said.
+    /// Owner of the workspace, for fair scheduling; `None` if it is unknown.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays are filled later"))]
     pub(crate) owner: Option<String>,
 }
 
-impl Place {
+impl WorkspaceDir {
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 }
 
-/// What a workspace lies over.
+/// Layers below a workspace.
 #[derive(Debug, Default)]
-pub struct Under {
-    pub(crate) held: Option<Held>,
-    /// Whether its files are loaded as they are read.
+pub struct LowerLayers {
+    pub(crate) held: Option<StackGuard>,
+    /// Set if its files are loaded on first read from the lazy mount.
     pub(crate) lazy: bool,
 }
 
-impl Under {
-    /// The names of the layers, lowest first.
+impl LowerLayers {
+    /// Returns the names of the layers, lowest first.
     pub(crate) fn layers(&self) -> Vec<String> {
         self.held.as_ref().map(|held| held.layers.clone()).unwrap_or_default()
     }
 }
 
-/// What is in a workspace now.
+/// Current content of a workspace.
 #[derive(Clone)]
 pub struct Present {
-    /// As a tree that is not part of the store.
+    /// Content as an uncommitted tree.
     pub tree: Tree,
-    /// The first thousand entries that no snapshot can hold.
+    /// First thousand entries that no snapshot can hold.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that no snapshot can hold.
     pub skipped_count: u64,
 }
 
-/// A snapshot that was made of a workspace.
+/// Result of a commit of a workspace.
 #[derive(Debug, Clone)]
 pub struct Committed {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The first thousand entries that are not in it.
+    /// First thousand entries that are not in it.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that are not in it.
     pub skipped_count: u64,
 }
 
-/// A way of making workspaces. All are held to one suite of tests.
+/// A way of making workspaces. One test suite checks all of them.
 ///
-/// `still` says that nobody writes to the workspace during the call.
+/// `quiescent` means that no process writes to the workspace during the call.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Its name.
+    /// Returns the name of the provider.
     fn kind(&self) -> Kind;
 
-    /// Makes `place` hold what `base` holds. The layers that it lies over stay for as long as the answer lives.
-    fn make(&self, place: &Place, base: &Base) -> Result<Under>;
+    /// Fills `dir` with the content of `base`. The layers below it are kept as long as the result lives.
+    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
 
-    /// Where the agent's directory is.
-    fn path(&self, place: &Place) -> PathBuf;
+    /// Returns the path of the agent's directory.
+    fn path(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Takes up a workspace of another process, or of the time before the machine was started anew. `layers` are
-    /// those it lay over.
-    fn revive(&self, place: &Place, base: &Base, layers: &[String]) -> Result<Under>;
+    /// Mounts a workspace of another process, or from before a reboot, again. `layers` are its former layers.
+    fn revive(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers>;
 
-    /// What the agent's directory holds now.
-    fn present(&self, place: &Place, base: &Base, still: bool) -> Result<Present>;
+    /// Returns the current content of the agent's directory.
+    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present>;
 
-    /// Makes that a snapshot.
-    fn commit(&self, place: &Place, base: &Base, new: NewSnapshot, still: bool) -> Result<Committed>;
+    /// Commits the current content as a snapshot.
+    fn commit(&self, dir: &WorkspaceDir, base: &Base, new: NewSnapshot, quiescent: bool)
+    -> Result<Committed>;
 
-    /// Makes the agent's directory hold another base in place, if this provider can: then nobody needs another
-    /// directory. False if it cannot.
-    fn switch(&self, place: &Place, base: &Base) -> Result<bool> {
-        let _ = (place, base);
+    /// Changes the agent's directory to another base in place, if this provider supports that: then no other
+    /// directory is needed. Returns false if it does not.
+    fn switch(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+        let _ = (dir, base);
         Ok(false)
     }
 
-    /// Writes what `make` would write for every workspace of this base, and keeps it for as long as the answer lives.
-    fn prepare(&self, place: &Place, base: &Base) -> Result<Under> {
-        let _ = (place, base);
-        Ok(Under::default())
+    /// Writes everything that `make` would need for this base, and keeps it as long as the result lives.
+    fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+        let _ = (dir, base);
+        Ok(LowerLayers::default())
     }
 
-    /// Returns true if the agent's directory is what was made: a mount may be gone.
-    fn is_there(&self, place: &Place) -> Result<bool> {
-        let _ = place;
+    /// Returns true if the agent's directory is intact: a mount may be gone.
+    fn is_there(&self, dir: &WorkspaceDir) -> Result<bool> {
+        let _ = dir;
         Ok(true)
     }
 
-    /// What belongs to this workspace alone.
-    fn own(&self, place: &Place) -> PathBuf;
+    /// Returns the directory that is not shared with other workspaces.
+    fn own(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Lets go of what is mounted. The place is removed afterwards.
-    fn clear(&self, place: &Place) -> Result<()>;
+    /// Unmounts everything. The directory is removed afterwards.
+    fn clear(&self, dir: &WorkspaceDir) -> Result<()>;
 
-    /// Removes a directory of a place with all in it. What is not there is gone.
+    /// Removes a directory with everything in it, if it exists.
     fn remove(&self, path: &Path) -> Result<()>;
 }

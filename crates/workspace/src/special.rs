@@ -1,7 +1,7 @@
 //! Sockets, named pipes and devices of a workspace that is restored in place.
 //!
-//! No snapshot holds them, so nothing brings them back once they are removed. They are moved out of the way, and removed
-//! when the restore is done; if it is undone they are put back.
+//! Snapshots do not hold them, so they would be lost if the restore is undone. They are moved away first,
+//! removed when the restore is done, and moved back if it is undone.
 
 use std::fs;
 use std::io;
@@ -16,21 +16,21 @@ use workspace_host::overlay;
 use crate::access::Changer;
 use crate::error::{Context as _, Result};
 
-/// Special files that are out of the way.
+/// Special files that were moved away.
 pub(crate) struct Special<'a> {
     holder: &'a Holder,
     changer: Changer,
-    /// The agent's directory.
+    /// Agent's directory.
     tree: &'a Path,
-    /// The directory that they are in meanwhile, each named by its position in `paths`.
+    /// Directory that holds them meanwhile, each named by its position in `paths`.
     aside: PathBuf,
-    /// Paths that they had in the agent's directory.
+    /// Their paths in the agent's directory.
     paths: Vec<PathBuf>,
 }
 
 impl<'a> Special<'a> {
-    /// Moves special files from `tree` into `aside`, a directory on the same filesystem that is made for them. If one
-    /// cannot be moved, all are put back.
+    /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
+    /// be moved, all are moved back.
     pub(crate) fn set_aside(
         holder: &'a Holder,
         tree: &'a Path,
@@ -38,12 +38,12 @@ impl<'a> Special<'a> {
         paths: Vec<PathBuf>,
     ) -> Result<Self> {
         let special = Self { holder, changer: Changer::new(holder), tree, aside, paths };
-        // Left by a restore that was killed, which this one finishes.
+        // Left by a killed restore, which this one finishes.
         special.clear()?;
         if special.paths.is_empty() {
             return Ok(special);
         }
-        fs::create_dir(&special.aside).on("make", &special.aside)?;
+        fs::create_dir(&special.aside).context("make", &special.aside)?;
         match special.each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
             Ok(()) => Ok(special),
             Err(error) => {
@@ -53,7 +53,7 @@ impl<'a> Special<'a> {
         }
     }
 
-    /// Puts them where they were.
+    /// Moves them back.
     pub(crate) fn put_back(self) -> Result<()> {
         self.each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
         self.clear()
@@ -64,7 +64,7 @@ impl<'a> Special<'a> {
         self.clear()
     }
 
-    /// Moves each between its directory and the one aside. One that is not there is gone.
+    /// Moves each between its directory and `aside`. Missing ones are ignored.
     fn each(&self, rename: &dyn Fn(BorrowedFd<'_>, &Path, &Path) -> Result<(), Errno>) -> Result<()> {
         for (number, path) in self.paths.iter().enumerate() {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
@@ -72,7 +72,7 @@ impl<'a> Special<'a> {
             let work = |directory: BorrowedFd<'_>| rename(directory, Path::new(name), &aside);
             match self.changer.change(self.tree, parent, &work) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                moved => moved.on("move", &self.tree.join(path))?,
+                moved => moved.context("move", &self.tree.join(path))?,
             }
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! All workspaces of a directory.
 //!
 //! ```text
-//! ID/record   what is known of it
-//! ID/N/       its Nth generation: what its provider keeps
+//! ID/record   state of the workspace
+//! ID/N/       its Nth generation: data of its provider
 //! ```
 //!
-//! Operations on one workspace come one after another, on several at once. Each first writes down what it is about to do:
-//! killed in between, the next process that opens the directory finishes it or takes it back.
+//! Operations on one workspace are serialised; those on several run concurrently. Each operation first
+//! records what it is about to do: if the process is killed, the next one that opens the directory finishes
+//! or undoes it.
 
 mod cancellable;
 mod recover;
@@ -29,63 +30,64 @@ use workspace_state::{
 use crate::base::{Base, Materialize};
 use crate::choice::{Choice, Chosen, choose};
 use crate::copy::Copy;
+use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::here::Here;
 use crate::layers::{Collected, Layers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::Overlay;
-use crate::provider::{Committed, Kind, Place, Present, Provider, Under};
+use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
 use crate::record::{Generation, Phase, Record};
 
 pub use cancellable::Cancellable;
 pub use reset::{Prepared, Switched};
 pub use workspace_host::usage::{Bounds, Usage};
 
-/// Longest name of a workspace.
+/// Longest name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
-/// Where the content of workspaces is that was to outlive them.
-const KEPT: &str = "kept";
-/// Where what is being removed is; no workspace's name begins with a dot.
-const ASIDE: &str = ".removed";
-/// Where it is tried whether overlays work.
-const PROBE: &str = "overlay-probe";
+/// Directory for the content of workspaces that outlives them.
+const KEPT_DIR: &str = "kept";
+/// Directory for generations that are being removed; names of workspaces do not begin with a dot.
+const REMOVED_DIR: &str = ".removed";
+/// Directory for probing overlays.
+const PROBE_DIR: &str = "overlay-probe";
 
-/// Where workspaces are, and how they are made.
+/// Configuration of workspaces.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where they are.
+    /// Directory of the workspaces.
     pub directory: PathBuf,
-    /// Where layers are; on the same filesystem.
+    /// Directory of the layers; on the same file system.
     pub layers: PathBuf,
-    /// What their snapshots are in.
+    /// Store of their snapshots.
     pub store: Store,
-    /// Where overlays are mounted; if whoever uses the workspaces cannot see such mounts, why not.
+    /// Holder in whose namespaces overlays are mounted; if sandboxes cannot see such mounts, the reason why.
     pub holder: Result<Holder, String>,
-    /// User and group that files belong to; those of this process, when not said.
+    /// User and group id that own the files; `None` for those of this process.
     pub owner: Option<(u32, u32)>,
-    /// Which provider to use.
+    /// Requested provider.
     pub provider: Choice,
-    /// What serves files before they are written; without it they are always written first.
+    /// Command of the lazy mount; without it, files are always written first.
     pub lazy: Option<LazyCommand>,
-    /// Bytes of the filesystem that are to stay free, a tenth of a small one. Snapshots are written only where twice as many are.
+    /// Bytes of the file system that must stay free, a tenth of a small one. Layers are written only if twice
+    /// as many are free.
     pub reserve: u64,
 }
 
-/// What to make.
+/// Description of a workspace that is to be created.
 #[derive(Clone, Copy)]
 pub struct New<'a> {
-    /// From what; an empty directory when not said.
+    /// Base snapshot; `None` for an empty directory.
     pub snapshot: Option<SnapshotId>,
-    /// How; by the one that was chosen when not said.
+    /// Provider; `None` for the default one.
     pub provider: Option<Kind>,
-    /// When its files are written.
+    /// Time at which its files are written.
     pub materialize: Materialize,
-    /// The user of a sandbox's own to whom files are shown as his, where they are mounted for him; those that files belong to,
-    /// when not said. Kept for as long as the workspace is.
+    /// User id of a sandbox's own user, to whom mounted files are shown as their owner; `None` for the real
+    /// owner. Stored with the workspace.
     pub user: Option<u32>,
-    /// Whose it is: snapshots that are written in the background are written in turns of the owners. Kept as well.
+    /// Owner, for fair scheduling of background writes. Stored with the workspace.
     pub owner: Option<&'a str>,
-    /// Called with the directory in which everything of the workspace is going to be, while it is empty.
+    /// Called with the empty directory in which everything of the workspace is going to be.
     pub prepare: &'a dyn Fn(&Path),
 }
 
@@ -102,33 +104,33 @@ impl Default for New<'_> {
     }
 }
 
-/// A workspace that was made.
+/// A workspace that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// The agent's directory, as the holder's namespaces have it.
+    /// Path of the agent's directory in the holder's namespaces.
     pub path: PathBuf,
-    /// How it was made.
+    /// Provider that made it.
     pub provider: Kind,
-    /// Whether its files are loaded as they are read.
+    /// Set if its files are loaded on first read from the lazy mount.
     pub lazy: bool,
 }
 
-/// What differs between a workspace and what it was made from.
+/// Differences between a workspace and its base.
 pub struct Changes {
-    /// What it was made from.
+    /// Base snapshot; `None` if it was made empty.
     pub base: Option<SnapshotId>,
-    /// What that holds.
+    /// Content of the base.
     pub before: Tree,
-    /// What the workspace holds; not part of the store.
+    /// Content of the workspace, as an uncommitted tree.
     pub after: Tree,
-    /// The first thousand entries that no snapshot can hold.
+    /// First thousand entries that no snapshot can hold.
     pub skipped: Vec<Skipped>,
     /// Number of all entries that no snapshot can hold.
     pub skipped_count: u64,
 }
 
 impl Changes {
-    /// The differences, sorted by path.
+    /// Returns the differences, sorted by path.
     pub fn differences(&self) -> Result<Vec<Difference>> {
         Ok(diff(&self.before, &self.after)?)
     }
@@ -137,19 +139,19 @@ impl Changes {
 /// A workspace that was found when the directory was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Its name.
+    /// Name of the workspace.
     pub id: String,
-    /// What is known of it, or why nothing is.
+    /// Its record, or the reason why it cannot be read.
     pub record: Result<Record, String>,
 }
 
-/// All workspaces of a directory. One process at a time uses it.
+/// All workspaces of a directory, which one process at a time may use.
 #[derive(Debug)]
 pub struct Workspaces {
     directory: PathBuf,
     store: Store,
     chosen: Chosen,
-    here: Here,
+    holder: CurrentHolder,
     layers: Layers,
     overlay: Overlay,
     clone: Copy,
@@ -157,41 +159,41 @@ pub struct Workspaces {
     live: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// A workspace by its name.
+/// Slot of a workspace name.
 #[derive(Debug, Default)]
 struct Slot {
-    /// None while it is being made, and when it is gone. Held for as long as somebody works on it.
-    known: Mutex<Option<Known>>,
-    /// Told while somebody works on it.
-    told: Mutex<Option<Told>>,
+    /// `None` while it is being made, and after it is removed. Locked during operations on it.
+    known: Mutex<Option<LiveWorkspace>>,
+    /// Summary that can be read during operations on it.
+    summary: Mutex<Option<Summary>>,
 }
 
-/// What can be told of a workspace at any time.
+/// Summary of a workspace that is available at any time.
 #[derive(Debug, Clone)]
-struct Told {
+struct Summary {
     made: Made,
-    /// What of it is its own.
+    /// Directory that is not shared with other workspaces.
     own: PathBuf,
-    /// The layers it lies over.
+    /// Layers below it.
     layers: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LiveWorkspace {
     record: Record,
     /// Keeps the layers.
-    under: Under,
-    /// Those of the former generation.
-    former: Option<Under>,
+    lower: LowerLayers,
+    /// Keeps those of the former generation.
+    former: Option<LowerLayers>,
 }
 
 impl Workspaces {
-    /// Takes up the workspaces of a directory; what was being made or removed when another process ended is cleared
-    /// away.
+    /// Opens the workspaces of a directory; recovers those that another process was making or removing when
+    /// it ended.
     pub fn open(options: Options) -> Result<Self> {
         make_private(&options.directory)?;
         make_private(&options.layers)?;
-        let absolute = |path: &Path| fs::canonicalize(path).on("find", path);
+        let absolute = |path: &Path| fs::canonicalize(path).context("find", path);
         let options = Options {
             directory: absolute(&options.directory)?,
             layers: absolute(&options.layers)?,
@@ -204,14 +206,19 @@ impl Workspaces {
         let escape = Overlay::escapes(&holder);
         let written = CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), written, options.reserve)?;
-        let here = Here::new(holder);
-        let files =
-            |shared| Copy { store: store.clone(), here: here.clone(), owner, layers: layers.clone(), shared };
+        let holder = CurrentHolder::new(holder);
+        let files = |shared| Copy {
+            store: store.clone(),
+            holder: holder.clone(),
+            owner,
+            layers: layers.clone(),
+            shared,
+        };
         let this = Self {
             clone: files(true),
             copy: files(false),
-            overlay: Overlay::new(&store, &here, &layers, owner, options.lazy, options.layers.join("view")),
-            here,
+            overlay: Overlay::new(&store, &holder, &layers, owner, options.lazy, options.layers.join("view")),
+            holder,
             layers,
             directory,
             store,
@@ -222,27 +229,27 @@ impl Workspaces {
         Ok(this)
     }
 
-    /// What is used, and what cannot be.
+    /// Returns the result of probing the providers.
     pub fn chosen(&self) -> &Chosen {
         &self.chosen
     }
 
-    /// The store of the snapshots.
+    /// Returns the store of the snapshots.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The holder in whose namespaces mounts are made.
+    /// Returns the holder in whose namespaces mounts are made.
     pub fn holder(&self) -> Holder {
-        self.here.get()
+        self.holder.get()
     }
 
-    /// Mounts are made in the namespaces of this holder from now on, because the one before has died.
+    /// Sets the holder in whose namespaces mounts are made from now on, after the former one has died.
     pub fn use_holder(&self, holder: Holder) {
-        self.here.set(holder);
+        self.holder.set(holder);
     }
 
-    /// Makes a workspace.
+    /// Creates a workspace.
     pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
         self.create_with(&self.store, id, new)
     }
@@ -250,7 +257,7 @@ impl Workspaces {
     fn create_with(&self, store: &Store, id: &str, new: &New<'_>) -> Result<Made> {
         check_name(id)?;
         let kind = new.provider.unwrap_or(self.chosen.kind);
-        self.must_have(kind)?;
+        self.check_available(kind)?;
         let slot = Arc::new(Slot::default());
         let mut known = locked(&slot.known);
         {
@@ -264,20 +271,20 @@ impl Workspaces {
         if made.is_err() {
             self.forget(id, &slot);
         }
-        let (record, under) = made?;
-        let made = self.made(id, &record.current, &under);
-        *locked(&slot.told) = Some(self.tell(id, &record, &under));
-        *known = Some(Known { record, under, former: None });
+        let (record, lower) = made?;
+        let made = self.made(id, &record.current, &lower);
+        *locked(&slot.summary) = Some(self.summarize(id, &record, &lower));
+        *known = Some(LiveWorkspace { record, lower, former: None });
         Ok(made)
     }
 
-    fn make(&self, store: &Store, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, Under)> {
+    fn make(&self, store: &Store, id: &str, kind: Kind, new: &New<'_>) -> Result<(Record, LowerLayers)> {
         let directory = self.directory.join(id);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 return Err(WorkspaceError::Exists { id: id.to_owned() });
             }
-            made => made.on("make", &directory)?,
+            made => made.context("make", &directory)?,
         }
         let base = Base::new(store, new.snapshot, new.materialize);
         let current = base.as_ref().map_or(None, Base::id);
@@ -288,17 +295,18 @@ impl Workspaces {
             self.make_in(id, &directory, &mut record, &base)
         });
         if let Err(error) = &made {
-            tracing::debug!(workspace = id, %error, "a workspace could not be made");
+            tracing::debug!(workspace = id, %error, "failed to create workspace");
             self.remove_all(id, Some(&record))?;
         }
-        made.map(|under| (record, under))
+        made.map(|lower| (record, lower))
     }
 
-    /// There is no record until all of it is there: what has none when the directory is opened goes.
-    fn make_in(&self, id: &str, directory: &Path, record: &mut Record, base: &Base) -> Result<Under> {
-        let under = self.make_generation(id, &record.uid, &mut record.current, base)?;
+    /// Makes a workspace and writes its record last: one without a record is removed when the directory is
+    /// opened.
+    fn make_in(&self, id: &str, directory: &Path, record: &mut Record, base: &Base) -> Result<LowerLayers> {
+        let lower = self.make_generation(id, &record.uid, &mut record.current, base)?;
         record.write(directory)?;
-        Ok(under)
+        Ok(lower)
     }
 
     fn make_generation(
@@ -307,13 +315,13 @@ impl Workspaces {
         uid: &str,
         generation: &mut Generation,
         base: &Base,
-    ) -> Result<Under> {
+    ) -> Result<LowerLayers> {
         self.pin(id, base, generation.pin)?;
-        let place = self.place(id, uid, generation);
-        fs::create_dir(&place.root).on("make", &place.root)?;
-        let under = self.provider(generation.provider).make(&place, base)?;
-        generation.layers = under.layers();
-        Ok(under)
+        let dir = self.dir(id, uid, generation);
+        fs::create_dir(&dir.root).context("make", &dir.root)?;
+        let lower = self.provider(generation.provider).make(&dir, base)?;
+        generation.layers = lower.layers();
+        Ok(lower)
     }
 
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
@@ -321,72 +329,74 @@ impl Workspaces {
         Ok(self.store.pin_as(pin, snapshot, &self.owner_of_pins(id), Durability::Buffered)?)
     }
 
-    /// Who holds the pins of a workspace; of all workspaces of this directory, where the name is empty.
+    /// Returns the owner of the pins of a workspace, or the prefix for all workspaces of this directory if
+    /// the name is empty.
     fn owner_of_pins(&self, id: &str) -> String {
         format!("workspace {}/{id}", self.directory.display())
     }
 
-    /// A workspace as it is now.
+    /// Returns a workspace.
     pub fn get(&self, id: &str) -> Result<Made> {
-        self.told(id).map(|told| told.made)
+        self.summary(id).map(|summary| summary.made)
     }
 
-    /// Where a workspace's directory is.
+    /// Returns the path of a workspace's directory.
     pub fn path(&self, id: &str) -> Result<PathBuf> {
         self.get(id).map(|made| made.path)
     }
 
-    /// What is known of a workspace.
+    /// Returns the record of a workspace.
     pub fn record(&self, id: &str) -> Result<Record> {
         self.with(id, |known| Ok(known.record.clone()))
     }
 
-    /// What differs from what it was made from. `still` says that nobody writes to it meanwhile.
-    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
-        self.changes_with(&self.store, id, still)
+    /// Computes the differences to its base. `quiescent` means that no process writes to it meanwhile.
+    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
+        self.changes_with(&self.store, id, quiescent)
     }
 
-    fn changes_with(&self, store: &Store, id: &str, still: bool) -> Result<Changes> {
+    fn changes_with(&self, store: &Store, id: &str, quiescent: bool) -> Result<Changes> {
         self.with_cancel(store.cancel(), id, |known| {
-            let (place, generation) = (self.current(id, &known.record), &known.record.current);
+            let (dir, generation) = (self.current(id, &known.record), &known.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
-            let present = self.provider(generation.provider).present(&place, &base, still)?;
+            let present = self.provider(generation.provider).present(&dir, &base, quiescent)?;
             let Present { tree: after, skipped, skipped_count } = present;
             Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
         })
     }
 
-    /// Makes what is in it a snapshot, whose parent is the last one, or what it was made from.
-    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
-        self.commit_with(&self.store, id, new, still)
+    /// Commits its content as a snapshot, whose parent is the last one, or its base.
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        self.commit_with(&self.store, id, new, quiescent)
     }
 
-    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
+    fn commit_with(&self, store: &Store, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
         self.with_cancel(store.cancel(), id, |known| {
-            let (place, generation) = (self.current(id, &known.record), &known.record.current);
+            let (dir, generation) = (self.current(id, &known.record), &known.record.current);
             let base = Base::new(store, generation.base, Materialize::default())?;
             let new = self.with_parent(known, new)?;
             let provider = self.provider(generation.provider);
-            let committed = provider.commit(&place, &base, new, still)?;
+            let committed = provider.commit(&dir, &base, new, quiescent)?;
             known.record.last = Some(committed.snapshot.id);
-            // Only who asks for the parent of the next one notices if this is lost: the snapshot is there.
+            // Losing this only affects the parent of the next commit: the snapshot exists.
             if let Err(error) = known.record.write(&self.directory.join(id)) {
-                tracing::warn!(workspace = id, %error, "which snapshot was made last could not be noted");
+                tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
             }
             Ok(committed)
         })
     }
 
-    /// Takes back a commit of which nobody is told: the snapshot goes, and the next one has the parent that it had.
+    /// Undoes a commit that was not reported to anybody: removes the snapshot and restores the parent of the
+    /// next one.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let forgotten = self.with(id, |known| {
             if known.record.last != Some(snapshot.id) {
                 return Ok(());
             }
             known.record.last = snapshot.parents.first().copied();
-            // A full disk may be why it is taken back. The next commit passes over a snapshot that is gone.
+            // A full disk may be the reason for undoing it. The next commit skips a missing snapshot.
             if let Err(error) = known.record.write(&self.directory.join(id)) {
-                tracing::warn!(workspace = id, %error, "a commit that was taken back could not be noted");
+                tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
             }
             Ok(())
         });
@@ -398,7 +408,7 @@ impl Workspaces {
         Ok(())
     }
 
-    fn with_parent(&self, known: &Known, new: NewSnapshot) -> Result<NewSnapshot> {
+    fn with_parent(&self, known: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
         if !new.parents.is_empty() {
             return Ok(new);
         }
@@ -410,13 +420,14 @@ impl Workspaces {
         Ok(new)
     }
 
-    /// Removes a workspace and all that is in it. One that is not there is gone.
+    /// Removes a workspace with everything in it, if it exists.
     pub fn cleanup(&self, id: &str) -> Result<()> {
         check_name(id)?;
-        // One that is not known may have been reported, and is wanted no more. Nobody makes it meanwhile.
+        // An unusable one may have been reported, and can be removed too. The slot prevents its creation
+        // meanwhile.
         let slot = Arc::clone(self.lock().entry(id.to_owned()).or_default());
         let mut known = locked(&slot.known);
-        // Unless somebody else has removed it, and it was made again.
+        // Another thread may have removed it, and it may have been created again.
         if !self.lock().get(id).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
             return Ok(());
         }
@@ -427,12 +438,12 @@ impl Workspaces {
         }
         self.remove_all(id, known.as_ref().map(|known| &known.record))?;
         *known = None;
-        *locked(&slot.told) = None;
+        *locked(&slot.summary) = None;
         self.forget(id, &slot);
         Ok(())
     }
 
-    /// Lets go of a name, unless it is another's by now.
+    /// Removes a slot, unless the name has another one by now.
     fn forget(&self, id: &str, slot: &Arc<Slot>) {
         let mut all = self.lock();
         if all.get(id).is_some_and(|now| Arc::ptr_eq(now, slot)) {
@@ -440,24 +451,25 @@ impl Workspaces {
         }
     }
 
-    /// Mounts a workspace whose mount is gone, because the machine was started anew or its holder has died. Whoever
-    /// calls this knows that nobody uses the former mount any more: two of one directory destroy each other's work.
+    /// Mounts a workspace whose mount is gone, after a reboot or the death of its holder. The caller
+    /// guarantees that the former mount is not in use any more: two overlays with one upper directory corrupt
+    /// each other.
     pub fn revive(&self, id: &str) -> Result<Made> {
         self.with(id, |known| {
-            let place = self.current(id, &known.record);
+            let dir = self.current(id, &known.record);
             let generation = &mut known.record.current;
             let base = self.base(generation)?;
-            known.under = self.provider(generation.provider).revive(&place, &base, &generation.layers)?;
-            generation.layers = known.under.layers();
+            known.lower = self.provider(generation.provider).revive(&dir, &base, &generation.layers)?;
+            generation.layers = known.lower.layers();
             known.record.write(&self.directory.join(id))?;
-            Ok(self.made(id, &known.record.current, &known.under))
+            Ok(self.made(id, &known.record.current, &known.lower))
         })
     }
 
-    /// Removes a workspace, and keeps what is in it in a directory of which this tells. None if that is spread over
-    /// layers: then everything stays as it is.
+    /// Removes a workspace, but keeps its content in a directory, whose path is returned. Returns `None` if
+    /// the content is spread over layers: then nothing is changed.
     pub fn keep(&self, id: &str) -> Result<Option<PathBuf>> {
-        let directory = self.directory.join(KEPT);
+        let directory = self.directory.join(KEPT_DIR);
         let to = directory.join(id);
         let moved = self.with(id, |known| {
             let generation = &known.record.current;
@@ -465,58 +477,59 @@ impl Workspaces {
                 return Ok(false);
             }
             let from = self.provider(generation.provider).path(&self.current(id, &known.record));
-            fs::create_dir_all(&directory).on("make", &directory)?;
+            fs::create_dir_all(&directory).context("make", &directory)?;
             match fs::rename(&from, &to) {
-                // Moved by whoever was about to do this before.
+                // Moved by an earlier, interrupted attempt.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-                moved => moved.on("move", &from).map(|()| true),
+                moved => moved.context("move", &from).map(|()| true),
             }
         });
         match moved {
             Ok(false) => return Ok(None),
             Ok(true) => self.cleanup(id)?,
-            // Removed by whoever was about to do this before.
+            // Removed by an earlier, interrupted attempt.
             Err(WorkspaceError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(to.exists().then_some(to))
     }
 
-    /// What a workspace takes that no other does.
+    /// Measures the disk usage of a workspace, without what it shares with others.
     pub fn usage(&self, id: &str) -> Result<Usage> {
-        match self.told(id) {
-            // Nothing is known of it but that it is there.
-            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.here.get(), &self.directory.join(id))),
-            told => told.map(|told| measure(&self.here.get(), &told.own)),
+        match self.summary(id) {
+            // It exists, but has no usable record.
+            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
+            summary => summary.map(|summary| measure(&self.holder.get(), &summary.own)),
         }
     }
 
-    /// The same up to a bound.
+    /// Measures the disk usage like [`Workspaces::usage`], up to a bound.
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
-        let own = match self.told(id) {
+        let own = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
-            told => told?.own,
+            summary => summary?.own,
         };
-        Ok(measure_within(&self.here.get(), &own, bounds))
+        Ok(measure_within(&self.holder.get(), &own, bounds))
     }
 
-    /// The layers that a workspace lies over, and the bytes that each takes, about. Others may lie over them, too.
+    /// Returns the layers below a workspace with their approximate sizes in bytes. Other workspaces may use
+    /// them, too.
     pub fn layers_of(&self, id: &str) -> Vec<(String, u64)> {
-        self.told(id).map(|told| self.layers.sizes(told.layers)).unwrap_or_default()
+        self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Drops layers over which no workspace lies, the longest unused one first, until twice as much is free as is to stay so.
-    /// False if it is not.
+    /// Drops unused layers, the least recently used first, until twice the reserve is free. Returns false if
+    /// it is not.
     pub fn drop_unused_layers(&self) -> bool {
         self.layers.drop_unused()
     }
 
-    /// The directory in which everything of a workspace is.
+    /// Returns the directory that holds everything of a workspace.
     pub fn directory_of(&self, id: &str) -> PathBuf {
         self.directory.join(id)
     }
 
-    /// All of them: those that can be used, and those of which nothing is known.
+    /// Lists all workspaces, including unusable ones.
     pub fn list(&self) -> Result<Vec<State>> {
         let mut states = Vec::new();
         for id in names(&self.directory)? {
@@ -529,33 +542,34 @@ impl Workspaces {
         Ok(states)
     }
 
-    /// Removes layers that nobody has needed for a while; with `recent`, all that nobody needs now.
+    /// Removes layers that were not needed for a while; with `recent`, all unused ones.
     pub fn collect(&self, recent: bool) -> Result<Collected> {
         self.layers.collect(Instant::now(), recent, self.store.cancel())
     }
 
-    /// Whether layers are being written in the background.
+    /// Returns true while layers are being written in the background.
     pub fn is_materializing(&self) -> bool {
         self.layers.is_writing()
     }
 
-    /// Ends the lazy view, unless there is a workspace: whoever makes one is counted before he uses it. Returns whether
-    /// there was a view.
-    pub fn end_view(&self) -> Result<bool> {
-        self.overlay.end_view(&|| !self.lock().is_empty())
+    /// Unmounts the lazy mount, unless there is a workspace: one that is being created is counted before it
+    /// uses the mount. Returns true if it was mounted.
+    pub fn unmount_lazy(&self) -> Result<bool> {
+        self.overlay.unmount_lazy(&|| !self.lock().is_empty())
     }
 
-    /// Lets another process have them, though somebody here may still hold this. Nothing is to be done with it any more.
+    /// Releases the directory for another process, even if this value is still referenced. It must not be
+    /// used any more.
     pub fn close(&self) -> Result<()> {
         self.layers.close()
     }
 
-    /// A pin that cannot be removed keeps content for too long, and nothing worse.
+    /// Removes a pin. A failure only keeps content for too long.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
         {
-            tracing::warn!(%error, "a pin could not be removed");
+            tracing::warn!(%error, "failed to remove pin");
         }
     }
 
@@ -563,19 +577,19 @@ impl Workspaces {
         Base::new(&self.store, generation.base, Materialize::default())
     }
 
-    fn made(&self, id: &str, generation: &Generation, under: &Under) -> Made {
-        let place = self.place(id, "", generation);
-        let path = self.provider(generation.provider).path(&place);
-        Made { path, provider: generation.provider, lazy: under.lazy }
+    fn made(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> Made {
+        let dir = self.dir(id, "", generation);
+        let path = self.provider(generation.provider).path(&dir);
+        Made { path, provider: generation.provider, lazy: lower.lazy }
     }
 
-    fn current(&self, id: &str, record: &Record) -> Place {
-        self.place(id, &record.uid, &record.current)
+    fn current(&self, id: &str, record: &Record) -> WorkspaceDir {
+        self.dir(id, &record.uid, &record.current)
     }
 
-    fn place(&self, id: &str, uid: &str, generation: &Generation) -> Place {
+    fn dir(&self, id: &str, uid: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
-        Place {
+        WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
             name: format!("{uid}/{number}"),
             user: generation.user,
@@ -591,7 +605,7 @@ impl Workspaces {
         }
     }
 
-    fn must_have(&self, kind: Kind) -> Result<()> {
+    fn check_available(&self, kind: Kind) -> Result<()> {
         match self.chosen.lack(kind) {
             Some(reason) => Err(WorkspaceError::Provider { provider: kind, reason: reason.to_owned() }),
             None => Ok(()),
@@ -606,23 +620,23 @@ impl Workspaces {
         self.lock().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
-    fn told(&self, id: &str) -> Result<Told> {
-        let told = locked(&self.slot(id)?.told).clone();
-        told.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
+    fn summary(&self, id: &str) -> Result<Summary> {
+        let summary = locked(&self.slot(id)?.summary).clone();
+        summary.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
-    /// Works on a workspace; others that want to wait.
-    fn with<T>(&self, id: &str, work: impl FnOnce(&mut Known) -> Result<T>) -> Result<T> {
+    /// Locks a workspace and runs `work` on it.
+    fn with<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
         let slot = self.slot(id)?;
         self.work(id, &slot, locked(&slot.known), work)
     }
 
-    /// Works on a workspace; others that want to wait, until they are cancelled.
+    /// Locks a workspace, waiting until `cancel` is set, and runs `work` on it.
     fn with_cancel<T>(
         &self,
         cancel: &Cancel,
         id: &str,
-        work: impl FnOnce(&mut Known) -> Result<T>,
+        work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let slot = self.slot(id)?;
         self.work(id, &slot, cancellable::lock(&slot.known, cancel)?, work)
@@ -632,19 +646,19 @@ impl Workspaces {
         &self,
         id: &str,
         slot: &Slot,
-        mut known: MutexGuard<'_, Option<Known>>,
-        work: impl FnOnce(&mut Known) -> Result<T>,
+        mut known: MutexGuard<'_, Option<LiveWorkspace>>,
+        work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let known = known.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
         let done = work(known);
-        *locked(&slot.told) = Some(self.tell(id, &known.record, &known.under));
+        *locked(&slot.summary) = Some(self.summarize(id, &known.record, &known.lower));
         done
     }
 
-    fn tell(&self, id: &str, record: &Record, under: &Under) -> Told {
-        let made = self.made(id, &record.current, under);
+    fn summarize(&self, id: &str, record: &Record, lower: &LowerLayers) -> Summary {
+        let made = self.made(id, &record.current, lower);
         let own = self.provider(record.current.provider).own(&self.current(id, record));
-        Told { made, own, layers: under.layers() }
+        Summary { made, own, layers: lower.layers() }
     }
 }
 
@@ -654,13 +668,13 @@ impl Drop for Workspaces {
     }
 }
 
-/// Makes a directory that no other user of the machine can enter: files of workspaces and layers may have set-id bits,
-/// and an agent wrote them.
+/// Creates a directory that no other user can enter: files of workspaces and layers may have set-id bits and
+/// are written by agents.
 fn make_private(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).on("make", path)?;
-    let mode = fs::metadata(path).on("look at", path)?.permissions().mode();
+    fs::create_dir_all(path).context("make", path)?;
+    let mode = fs::metadata(path).context("look at", path)?.permissions().mode();
     if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700)).on("change", path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700)).context("change", path)?;
     }
     Ok(())
 }
@@ -671,17 +685,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn check_name(id: &str) -> Result<()> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT && id != PROBE;
+    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT_DIR && id != PROBE_DIR;
     let valid = !id.is_empty() && id.len() <= NAME_MAX && fits;
     if valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
 }
 
-/// The names of workspaces in a directory; what begins with a dot is none.
+/// Lists the names of workspaces in a directory; those that begin with a dot are none.
 fn names(directory: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(directory).on("list", directory)?;
+    let entries = fs::read_dir(directory).context("list", directory)?;
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.on("list", directory)?;
+        let entry = entry.context("list", directory)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if check_name(&name).is_ok() && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.push(name);

@@ -46,7 +46,7 @@ impl Lab {
 
     /// Takes a snapshot of the unchanged sample.
     pub(crate) fn start(&self) -> Result<Snapshot> {
-        let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
         Ok(snapshot_directory(&self.store, &here().join("sample"), options, &Quiet)?.snapshot)
     }
 

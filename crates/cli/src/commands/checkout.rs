@@ -31,9 +31,10 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
     };
     let report = checkout(&store, &snapshot, &args.directory, &options, &context.progress)?;
     if context.output.json() {
-        let CheckoutReport { written, removed, unchanged, bytes, resumed, already, .. } = report;
+        let CheckoutReport { written, removed, unchanged, bytes, resumed, up_to_date, .. } = report;
         let id = snapshot.id;
-        let report = Report { snapshot: id, written, removed, unchanged, bytes, resumed, already };
+        let report =
+            Report { snapshot: id, written, removed, unchanged, bytes, resumed, already: up_to_date };
         context.output.record(&report)?;
     } else {
         print_stderr(&summary(&report));
@@ -42,7 +43,7 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
 }
 
 pub(super) fn summary(report: &CheckoutReport) -> String {
-    if report.already {
+    if report.up_to_date {
         return "already there; local changes, if any, were left alone (--force undoes them)".to_owned();
     }
     let resumed = if report.resumed { "finished what was interrupted: " } else { "" };

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use workspace_mount::{MountError, View, ViewOptions, daemon_main, detach, spawn_daemon, unmount};
+use workspace_mount::{LazyMount, MountError, MountOptions, daemon_main, detach, spawn_daemon, unmount};
 
 use crate::args::{Mount, ServeView, Umount};
 use crate::context::Context;
@@ -17,9 +17,9 @@ pub(crate) const SERVE: &str = "serve-view";
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     // Opened here already: what is wrong with the store is then said as every command says it.
     let store = context.store()?;
-    let options = ViewOptions::default();
+    let options = MountOptions::default();
     if args.foreground {
-        View::mount(store.path(), &args.directory, &options)?.serve_until_stopped()?;
+        LazyMount::mount(store.path(), &args.directory, &options)?.serve_until_stopped()?;
     } else {
         let program = env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))

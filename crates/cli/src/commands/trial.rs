@@ -142,7 +142,7 @@ impl Trial<'_> {
     fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not noted: who drops everything has a directory of which the store knows what it knew before.
-        let options = SnapshotOptions { new, note: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.made.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);

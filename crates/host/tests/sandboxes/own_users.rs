@@ -10,7 +10,7 @@ use workspace_host::launch::{launch, owner};
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{attach, swap};
-use workspace_mount::ViewOptions;
+use workspace_mount::MountOptions;
 
 use crate::bounds::take_all_instances;
 use crate::guest::{Home, KEEP_DESCRIPTORS, Places, Sandbox};
@@ -239,7 +239,7 @@ fn a_lazy_view_is_shown_to_several_users() {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
     });
-    world.serve(&ViewOptions { owner: owner(&Holder::Machine), ..ViewOptions::default() });
+    world.serve(&MountOptions { owner: owner(&Holder::Machine), ..MountOptions::default() });
     assert!(own_users::can_show(&world.view()));
     for home in &homes {
         let at = mount_over(home, &[world.of(&snapshot)], Some(user(home)));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use libtest_mimic::Trial;
 use workspace_host::holder::Holder;
 use workspace_host::overlay::{self, Xattrs};
-use workspace_mount::{ViewOptions, daemon_main, spawn_daemon};
+use workspace_mount::{MountOptions, daemon_main, spawn_daemon};
 use workspace_state::{Attributes, NewSnapshot, Snapshot, Store, VirtualTree};
 
 use crate::guest::soon;
@@ -101,9 +101,9 @@ impl World {
     }
 
     #[track_caller]
-    pub(crate) fn serve(&self, options: &ViewOptions) {
+    pub(crate) fn serve(&self, options: &MountOptions) {
         let holder = &self.mounted.home.holder;
-        let options = ViewOptions { escape: overlay::xattrs(holder) == Xattrs::User, ..options.clone() };
+        let options = MountOptions { escape: overlay::xattrs(holder) == Xattrs::User, ..options.clone() };
         let mut command = overlay::command(holder, std::env::current_exe().unwrap().as_os_str());
         command.arg(SERVE);
         spawn_daemon(command, self.store.path(), &self.view(), &options).unwrap();
@@ -191,7 +191,7 @@ fn use_all(world: &World) {
 fn a_view_is_the_only_layer_below() {
     let mut world = World::new();
     let snapshot = world.commit(fill);
-    world.serve(&ViewOptions::default());
+    world.serve(&MountOptions::default());
     world.mounted.layers.lower = vec![world.of(&snapshot)];
     world.mounted.mount();
     assert_eq!(world.mounted.sh("ls -R"), LISTING);
@@ -203,7 +203,7 @@ fn a_view_is_the_only_layer_below() {
 fn a_view_is_the_lowest_of_several_layers() {
     let mut world = World::new();
     let snapshot = world.commit(fill);
-    world.serve(&ViewOptions::default());
+    world.serve(&MountOptions::default());
     for number in 0..3 {
         let layer = world.mounted.home.path(&format!("layer{number}"));
         fs::create_dir_all(layer.join("a")).unwrap();
@@ -244,7 +244,7 @@ fn attributes_in_a_view_are_data_in_every_layer() {
         ]);
         tree.put_file("f", &mut &b"above"[..], file).unwrap();
     });
-    world.serve(&ViewOptions::default());
+    world.serve(&MountOptions::default());
     world.mounted.layers.lower = vec![world.of(&above), world.of(&below)];
     world.mounted.mount();
     assert_eq!(world.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
@@ -263,12 +263,12 @@ fn a_view_that_has_died_is_noticed_and_replaced() {
     let mut world = World::new();
     let snapshot = world.commit(|tree| tree.write("f", "content").unwrap());
     let holder = world.mounted.home.holder.clone();
-    world.serve(&ViewOptions::default());
+    world.serve(&MountOptions::default());
     let answers = |world: &World| overlay::answers(&holder, &world.view()).unwrap();
     assert!(answers(&world));
     crate::launcher::signal(world.server().unwrap(), rustix::process::Signal::KILL);
     soon("the view dies", || !answers(&world));
-    world.serve(&ViewOptions::default());
+    world.serve(&MountOptions::default());
     assert!(answers(&world));
     world.mounted.layers.lower = vec![world.of(&snapshot)];
     world.mounted.mount();
@@ -286,7 +286,7 @@ fn files_of_a_view_belong_to_who_works_there() {
         Holder::Machine => (61_236, 61_237),
         Holder::Process(_) => (0, 0),
     };
-    world.serve(&ViewOptions { owner: Some(owner), ..ViewOptions::default() });
+    world.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });
     world.mounted.layers.lower = vec![world.of(&snapshot)];
     fs::set_permissions(&world.mounted.layers.upper, fs::Permissions::from_mode(0o777)).unwrap();
     world.mounted.mount();

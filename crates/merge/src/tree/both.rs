@@ -1,6 +1,6 @@
 //! The changes of both sides, read as deep as needed.
 
-use workspace_state::{StoreError, Tree, diff, diff_beside};
+use workspace_state::{StoreError, Tree, diff, diff_both};
 
 use super::changes::Changes;
 
@@ -20,9 +20,9 @@ impl<'t> BothSides<'t> {
     /// `needs_full_diff` is set.
     pub(super) fn new(base: &'t Tree, [ours, theirs]: [&'t Tree; 2], needs_full_diff: bool) -> Result<Self> {
         if !needs_full_diff {
-            let [by_ours, by_theirs] = diff_beside(base, ours, theirs)?;
-            let by_ours = Changes::new(base, ours, by_ours.differences, by_ours.alone);
-            let by_theirs = Changes::new(base, theirs, by_theirs.differences, by_theirs.alone);
+            let both = diff_both(base, ours, theirs)?;
+            let by_ours = Changes::new(base, ours, both.ours.differences, both.ours.one_sided);
+            let by_theirs = Changes::new(base, theirs, both.theirs.differences, both.theirs.one_sided);
             if by_ours.is_disjoint_from(&by_theirs) && by_theirs.is_disjoint_from(&by_ours) {
                 return Ok(Self { ours: by_ours, theirs: by_theirs, are_disjoint: true });
             }

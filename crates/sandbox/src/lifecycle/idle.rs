@@ -40,7 +40,7 @@ impl Service {
         if self.0.runtime.has_holder() {
             self.drain_pool().await;
         }
-        self.on_workspaces(Workspaces::end_view).await?;
+        self.on_workspaces(Workspaces::unmount_lazy).await?;
         self.0.runtime.rest().await?;
         Ok(true)
     }

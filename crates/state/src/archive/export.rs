@@ -13,19 +13,19 @@ use crate::progress::Progress;
 use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, Tree, join};
 
-/// What fits into the name of a header.
+/// Longest name in a header, in bytes.
 const NAME_MAX: usize = 100;
 /// The largest number of eleven octal digits.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes a tree as a tar archive, parents before children and sorted by name: the same tree with the same times gives
-/// the same bytes.
+/// Writes a tree as a tar archive, parents before children and sorted by name. The same tree with the same
+/// times gives the same bytes.
 pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> Result<()> {
     let mut writer = Writer { tree, out, links: HashMap::new() };
     progress.begin("exporting entries", None);
     writer.entry(b"./", &tree.root())?;
-    // The depth of a tree has no limit, so this does not recurse.
+    // Iterative, because trees may be too deep for the stack.
     let mut open = vec![(Vec::new(), entries(tree, &tree.root())?)];
     while let Some((path, entries)) = open.last_mut() {
         let Some(entry) = entries.next() else {
@@ -55,7 +55,7 @@ fn entries(tree: &Tree, entry: &Entry) -> Result<std::vec::IntoIter<Entry>> {
 struct Writer<'a> {
     tree: &'a Tree,
     out: &'a mut dyn Write,
-    /// The first name of each file that has more than one.
+    /// First name of each file with several names.
     links: HashMap<u64, (Vec<u8>, FileNode)>,
 }
 
@@ -87,8 +87,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Under which name the archive has this file already. Names of one file are equal in all things; a store that
-    /// says otherwise gets two files.
+    /// Returns the name under which the archive already has this file. All names of a file must have equal
+    /// nodes; otherwise they become separate files.
     fn first_name(&mut self, path: &[u8], link: Option<u64>, file: &FileNode) -> Option<Vec<u8>> {
         let link = link?;
         match self.links.get(&link) {
@@ -119,7 +119,7 @@ impl Writer<'_> {
         for (key, value) in [("major", "1"), ("minor", "0"), ("realsize", &map.size.to_string())] {
             member.pax.set(format!("GNU.sparse.{key}").as_bytes(), value.as_bytes());
         }
-        // A tool that does not know the format finds the parts under a name that says so.
+        // Tools without support for the format extract the parts under a name that says so.
         member.pax.set(b"GNU.sparse.name", &member.path);
         member.path.splice(..0, *b"GNUSparseFile.0/");
         self.header(member)?;
@@ -206,7 +206,7 @@ impl NewMember {
         }
     }
 
-    /// The time, when a header can hold it.
+    /// Returns the time in seconds, if a header can hold it.
     fn whole_seconds(&self) -> Option<u64> {
         const NANOS: i64 = 1_000_000_000;
         let time = self.modified?.0;
@@ -231,7 +231,7 @@ impl NewMember {
     }
 }
 
-/// Owners are not kept, so everyone's archive of a tree is the same.
+/// Creates a header. Owners are not kept, so that archives of a tree are equal for all users.
 fn plain_header(kind: EntryType, path: &[u8], size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);

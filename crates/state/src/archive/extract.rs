@@ -1,10 +1,11 @@
-//! Extracts archives into directories of the file system.
+//! Extraction of archives into directories of the file system.
 //!
-//! An archive may come from anyone. Every operation is relative to an open directory and names one entry of it, so a
-//! symlink never leads anywhere: [`ExtractProfile::Copy`] refuses a member behind one, [`ExtractProfile::Layer`] resolves
-//! it as if the directory were `/`. Owners, set-id bits, extended attributes, devices and pipes are left out.
+//! An archive may be hostile. Every operation is relative to an open directory and uses a single file name,
+//! so that a symlink is never followed implicitly: [`ExtractProfile::Copy`] refuses a member behind one,
+//! [`ExtractProfile::Layer`] resolves it as if the directory were `/`. Owners, set-id bits, extended
+//! attributes, devices and pipes are not extracted.
 
-mod place;
+mod directory;
 #[cfg(test)]
 mod tests;
 
@@ -30,26 +31,26 @@ use crate::node::{is_valid_name, is_valid_target};
 use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
-use place::{Place, kind};
+use directory::{ExtractDir, kind};
 
-/// Permission bits that are kept: not set-id, not sticky.
+/// Permission bits that are kept: no set-id and sticky bits.
 const PERMISSIONS: u16 = 0o777;
-/// A directory that no member names.
+/// Mode of a directory that no member names.
 const IMPLIED_DIRECTORY: u16 = 0o755;
-/// Bits without which a directory cannot be filled.
+/// Permission bits needed to fill a directory.
 const OWNER: u16 = 0o700;
-/// Begins the name of a member that removes an entry of a lower layer.
+/// Prefix of a member that removes an entry of a lower layer.
 const WHITEOUT: &[u8] = b".wh.";
-/// Removes everything of lower layers from its directory.
+/// Name of a member that hides everything of lower layers in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What an archive is extracted for.
+/// Purpose of an extraction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExtractProfile {
-    /// A copy of somebody's files. Modes and times are kept. What is in the directory stays unless a member has its path;
-    /// a directory and anything else never replace each other.
+    /// A copy of a user's files. Modes and times are kept. Existing files stay unless a member has their
+    /// path; a directory and another kind of entry never replace each other.
     Copy {
-        /// The name that the first name of every member's path becomes.
+        /// Replacement for the first component of every member's path.
         name: Vec<u8>,
     },
     /// Layers of a root file system, each over the ones before it: whiteouts remove, and anything replaces anything.
@@ -57,25 +58,25 @@ pub enum ExtractProfile {
     Layer,
 }
 
-/// How archives are extracted.
+/// Options of an extraction.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
-    /// What the archives are.
+    /// Kind of the archives.
     pub profile: ExtractProfile,
-    /// What all archives of one extractor may hold together.
+    /// Limits for all archives of one extractor together.
     pub limits: ArchiveLimits,
-    /// Stops the extraction.
+    /// Cancels the extraction.
     pub cancel: Cancel,
 }
 
-/// What was extracted.
+/// Result of an extraction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExtractReport {
-    /// Bytes of the files, holes counted.
+    /// Total size of the files in bytes, including holes.
     pub bytes: u64,
-    /// Paths of devices and pipes, which were left out: the first thousand.
+    /// Paths of devices and pipes, which are not extracted: the first thousand.
     pub skipped: Vec<Vec<u8>>,
-    /// Number of all members that were left out.
+    /// Number of all members that were not extracted.
     pub skipped_count: u64,
 }
 
@@ -85,10 +86,10 @@ pub struct Extractor {
     options: ExtractOptions,
     usage: Usage,
     report: ExtractReport,
-    /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable, and whatever
-    /// is put into it changes its time.
+    /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
+    /// and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Inode of the directory and name of what the present layer made.
+    /// Entries created by the current layer: inode of the directory, and name.
     made: HashSet<(u64, Box<[u8]>)>,
 }
 
@@ -106,7 +107,7 @@ impl Extractor {
         })
     }
 
-    /// Extracts one archive. What was extracted before an error stays.
+    /// Extracts one archive. Files extracted before an error are kept.
     pub fn extract(&mut self, input: &mut dyn Read) -> Result<()> {
         self.made.clear();
         let mut reader = Reader::new(input, self.options.cancel.clone());
@@ -116,7 +117,7 @@ impl Extractor {
         self.finish_directories()
     }
 
-    /// Tells what was extracted so far.
+    /// Returns the result so far.
     pub fn report(&self) -> &ExtractReport {
         &self.report
     }
@@ -129,7 +130,7 @@ impl Extractor {
         self.usage.add_member(&member)?;
         let path = self.path_of(&member.path)?;
         let Some((name, parents)) = path.split_last() else {
-            // Nothing of the root itself is changed.
+            // The root itself is not changed.
             return Ok(());
         };
         if let Kind::Other(_) = member.kind {
@@ -146,10 +147,10 @@ impl Extractor {
             Kind::HardLink => self.hard_link(&parent, name, &member)?,
             _ => self.file(&parent, name, member, reader)?,
         }
-        self.note_made(&parent, name)
+        self.record_made(&parent, name)
     }
 
-    /// The names of a member's path in the directory.
+    /// Returns the components of a member's path in the directory.
     fn path_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if let ExtractProfile::Copy { .. } = self.options.profile {
             check_relative(path)?;
@@ -171,23 +172,24 @@ impl Extractor {
         }
     }
 
-    fn make_directory(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let mode = mode(member.mode & PERMISSIONS | OWNER);
         match kind(parent, name)? {
             Some(FileType::Directory) if !self.is_layer() => {}
             Some(FileType::Directory) => {
-                let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+                let opened =
+                    openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
-            // A link to a directory stays one: what the layer puts there goes where it leads.
+            // A link to a directory is kept: the layer's entries go where it leads.
             Some(FileType::Symlink) if self.is_layer() => return Ok(()),
             Some(FileType::Symlink) => return Err(behind_symlink(&path)),
             Some(_) if !self.is_layer() => {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
-                self.clear_place(parent, name)?;
+                self.clear_target(parent, name)?;
                 make(parent, name, mode)?;
             }
             None => make(parent, name, mode)?,
@@ -201,7 +203,7 @@ impl Extractor {
 
     fn file(
         &mut self,
-        parent: &Place,
+        parent: &ExtractDir,
         name: &[u8],
         mut member: Member,
         reader: &mut Reader<'_>,
@@ -209,7 +211,7 @@ impl Extractor {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
         let map = reader.map(&mut member)?;
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
@@ -223,11 +225,11 @@ impl Extractor {
                         Run::Data(len) => reader.content(len, |data| file.write_all(data).map_err(wrong))?,
                     }
                 }
-                // A hole at the end.
+                // For a hole at the end.
                 file.set_len(member.size).map_err(wrong)?;
             }
         }
-        // Whatever the mask of this process says.
+        // Independent of the umask.
         fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
         if let Some(modified) = member.modified.filter(|_| !self.is_layer()) {
             futimens(&file, &timestamps(modified)).map_err(failed(&path))?;
@@ -236,12 +238,12 @@ impl Extractor {
         Ok(())
     }
 
-    fn symlink(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    fn symlink(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         if !is_valid_target(&member.target) {
             return Err(refused(&path, "no symlink can point there"));
         }
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
         match member.modified.filter(|_| !self.is_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
@@ -249,8 +251,8 @@ impl Extractor {
         }
     }
 
-    /// Another name for a file that is already there.
-    fn hard_link(&mut self, parent: &Place, name: &[u8], member: &Member) -> Result<()> {
+    /// Creates another name for a file that was extracted before.
+    fn hard_link(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let target = self.path_of(&member.target)?;
         let nowhere = || {
@@ -264,17 +266,17 @@ impl Extractor {
             Some(_) if from.path_of(of) == path => return Ok(()),
             Some(_) => {}
         }
-        self.clear_place(parent, name)?;
+        self.clear_target(parent, name)?;
         match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
-            // What was to be linked was in the place that was cleared for the link.
+            // The target was removed to make room for the link.
             Err(Errno::NOENT) => Err(nowhere()),
             Err(Errno::MLINK) => Err(refused(&path, "it has more names than a file can have")),
             done => done.map_err(failed(&path)),
         }
     }
 
-    /// Makes room for a member that is no directory.
-    fn clear_place(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    /// Removes an existing entry that a member replaces, which must not be a directory for a copy.
+    fn clear_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match kind(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
@@ -284,7 +286,7 @@ impl Extractor {
         }
     }
 
-    fn whiteout(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    fn whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
             return self.clear_lower(parent);
         }
@@ -295,7 +297,7 @@ impl Extractor {
         self.remove(parent, hidden)
     }
 
-    fn note_made(&mut self, parent: &Place, name: &[u8]) -> Result<()> {
+    fn record_made(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if self.is_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
             self.made.insert((inode, name.into()));
@@ -303,8 +305,8 @@ impl Extractor {
         Ok(())
     }
 
-    /// Gives directories their modes and times, children first. Each is found again by its path without following a
-    /// link; one that is gone or no directory any more is left alone.
+    /// Sets modes and times of directories, children first. Each is looked up again by its path without
+    /// following a symlink; one that is gone is ignored.
     fn finish_directories(&mut self) -> Result<()> {
         for (path, (mode, modified)) in std::mem::take(&mut self.directories).into_iter().rev() {
             self.options.cancel.check()?;
@@ -336,11 +338,11 @@ fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(raw_mode(u32::from(bits)))
 }
 
-fn make(parent: &Place, name: &[u8], wanted: Mode) -> Result<()> {
+fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
     let path = parent.path_of(name);
     mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
-    // Whatever the mask of this process says.
-    let opened = openat(&parent.fd, name, place::LIST, Mode::empty()).map_err(failed(&path))?;
+    // Independent of the umask.
+    let opened = openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
     fchmod(&opened, wanted).map_err(failed(&path))
 }
 
@@ -359,7 +361,7 @@ fn behind_symlink(path: &[u8]) -> ArchiveError {
     refused(path, "a symlink is in the place of the directory, and nothing goes through it")
 }
 
-/// An error of the system that names the member.
+/// Adds the member's path to a system error.
 fn failed<E: Into<io::Error>>(path: &[u8]) -> impl FnOnce(E) -> ArchiveError {
     let path = shorten_path(path).into_owned();
     move |error| ArchiveError::Extract { path, source: error.into() }

@@ -1,4 +1,4 @@
-//! Makes a snapshot from an archive.
+//! Import of an archive as a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -16,38 +16,38 @@ use crate::snapshot::{NewSnapshot, Snapshot};
 use crate::store::Store;
 use crate::virtual_tree::{Attributes, TreeError, VirtualTree};
 
-/// Set-uid and set-gid.
+/// Set-user-id and set-group-id bits.
 const SET_ID: u16 = 0o6000;
 
-/// How an archive is taken.
+/// Options of an import.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
     /// Keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
-    /// What the archive may hold.
+    /// Limits on the content of the archive.
     pub limits: ArchiveLimits,
-    /// Memory for names, attributes and the places of content, if it is shared with other imports.
+    /// Memory budget for names, attributes and extents, if it is shared with other imports.
     pub memory: Option<&'a dyn MemoryBudget>,
 }
 
-/// What was made of an archive.
+/// Result of an import.
 #[derive(Debug, Clone)]
 pub struct ImportReport {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Regular files, each name of a file counted.
+    /// Number of regular files; each name of a file counts.
     pub files: u64,
-    /// Directories in it, the root not counted.
+    /// Number of directories, without the root.
     pub directories: u64,
-    /// Symlinks.
+    /// Number of symlinks.
     pub symlinks: u64,
-    /// Bytes of the files, those of each name counted.
+    /// Total size of the files in bytes; each name of a file counts.
     pub bytes: u64,
     /// Members that a snapshot cannot hold: the first thousand.
     pub skipped: Vec<SkippedMember>,
     /// Number of all members that a snapshot cannot hold.
     pub skipped_count: u64,
-    /// Paths that were in the archive more than once, at most a thousand; the last member of a path counts.
+    /// Paths that the archive has more than once, at most a thousand; the last member of a path wins.
     pub replaced: Vec<Vec<u8>>,
     /// Number of those paths. Beyond the first thousand, a path counts each time it is replaced.
     pub replaced_count: u64,
@@ -56,14 +56,14 @@ pub struct ImportReport {
 /// A member that is not in the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedMember {
-    /// Its path in the archive.
+    /// Path in the archive.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Description of its kind.
     pub reason: &'static str,
 }
 
-/// Reads a tar archive and makes a snapshot of what it holds. All or nothing: an archive that is damaged, or that tries to
-/// reach outside itself, leaves nothing behind. Stops when the store's [`Cancel`](crate::Cancel) is set.
+/// Imports a tar archive as a snapshot, all or nothing: a damaged archive, or one that tries to reach outside
+/// itself, leaves nothing behind. Fails when the store's [`Cancel`](crate::Cancel) is set.
 pub fn import_tar(
     store: &Store,
     input: &mut dyn Read,
@@ -87,9 +87,9 @@ struct Importer<'a> {
     keep_set_id: bool,
     usage: Usage,
     memory: Memory<'a>,
-    /// Put at the end: whatever is put into a directory changes its time.
+    /// Attributes of directories. Set at the end: adding entries to a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
-    /// The last link label that was given.
+    /// Last link label that was assigned.
     last_link: u64,
     counts: Counts,
     skipped: Vec<SkippedMember>,
@@ -103,7 +103,7 @@ struct Counts {
     bytes: u64,
     skipped: u64,
     replaced: u64,
-    /// Directories that are counted as entries.
+    /// Number of directories that are counted as entries so far.
     directories: u64,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Counts directories that the last member brought: one path may make a thousand.
+    /// Counts directories that the last member created: one path may imply a thousand.
     fn count_directories(&mut self) -> Result<()> {
         let made = self.tree.made_directories();
         self.usage.add_entries(made - self.counts.directories)?;
@@ -175,7 +175,8 @@ impl<'a> Importer<'a> {
         Attributes { mode, modified: member.modified, xattrs, link: None }
     }
 
-    /// As tools do: a later member takes the place of an earlier one, unless that is a directory.
+    /// Handles an existing entry: a later member replaces an earlier one, unless that is a directory. Other
+    /// tools do the same.
     fn check_replaced(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.stat(path) {
             Err(TreeError::NotFound { .. }) => Ok(()),
@@ -245,7 +246,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Another name for a file that is already there.
+    /// Adds another name for a file that was imported before.
     fn hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
         let target = inside(&member.target)?;
         let stat = self.tree.stat(&target).map_err(|error| match error {
@@ -297,7 +298,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// The path of a member in its one form.
+/// Normalises the path of a member.
 fn inside(path: &[u8]) -> Result<Vec<u8>> {
     check_relative(path)?;
     Ok(names_inside(path)?.join(&b'/'))

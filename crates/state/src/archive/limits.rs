@@ -1,5 +1,5 @@
-//! Bounds on what an archive may hold. A few hundred compressed bytes can describe files of exabytes and millions of
-//! directories, so the size of an archive bounds nothing.
+//! Limits on the content of an archive. A few hundred compressed bytes can describe files of exabytes and
+//! millions of directories, so the size of an archive is no limit.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use super::{ArchiveError, Result, refused};
 use crate::node::{Extent, NAME_MAX};
 use crate::tree::DEPTH_MAX;
 
-/// Longest value of an extended attribute, as the kernel has it (`XATTR_SIZE_MAX`).
+/// Longest value of an extended attribute in bytes (`XATTR_SIZE_MAX` of Linux).
 const XATTR_VALUE_MAX: usize = 64 << 10;
-/// Names of all extended attributes of one file, as the kernel has it (`XATTR_LIST_MAX`).
+/// Total length of the names of a file's extended attributes in bytes (`XATTR_LIST_MAX` of Linux).
 const XATTR_NAMES_MAX: usize = 64 << 10;
-/// Members that a report names; the rest is counted.
+/// Most members that a report names; the rest is only counted.
 pub(super) const NAMED_MAX: usize = 1_000;
 
-/// A quantity that [`ArchiveLimits`] or [`WalkLimits`](crate::WalkLimits) bound.
+/// Quantity limited by [`ArchiveLimits`] or [`WalkLimits`](crate::WalkLimits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
     /// Bytes of files.
@@ -36,7 +36,7 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// What an archive may hold. By default as much as a file system can address.
+/// Limits on the content of an archive. By default as much as a file system can address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveLimits {
     /// Bytes of all files. Holes count, and so does the size of a file again for each hard link to it.
@@ -53,13 +53,13 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// Memory that archives which are imported at the same time share.
+/// Memory budget shared by concurrent imports.
 pub trait MemoryBudget: fmt::Debug + Sync {
-    /// Takes bytes until the import is over. False if there are not as many left.
+    /// Takes bytes for the duration of the import. Returns false if there are not enough left.
     fn take(&self, bytes: u64) -> bool;
 }
 
-/// Memory of an entry besides its names and attributes, about.
+/// Approximate memory of an entry besides its names and attributes, in bytes.
 const ENTRY_MEMORY: u64 = 256;
 
 /// Memory that one archive takes from a budget.
@@ -67,7 +67,7 @@ const ENTRY_MEMORY: u64 = 256;
 pub(super) struct Memory<'a>(pub(super) Option<&'a dyn MemoryBudget>);
 
 impl Memory<'_> {
-    /// Takes the memory of a member, its content aside.
+    /// Takes the memory of a member without its content.
     pub(super) fn add_member(&self, member: &Member) -> Result<()> {
         self.take(metadata_of(member))
     }
@@ -77,7 +77,7 @@ impl Memory<'_> {
         self.take(count.saturating_mul(ENTRY_MEMORY))
     }
 
-    /// Takes the memory of pieces of files.
+    /// Takes the memory of extents.
     pub(super) fn add_extents(&self, count: usize) -> Result<()> {
         self.take((count * size_of::<Extent>()) as u64)
     }
@@ -90,13 +90,13 @@ impl Memory<'_> {
     }
 }
 
-/// Bytes of a member that are kept in memory, its content aside.
+/// Returns the bytes of a member that are kept in memory, without its content.
 fn metadata_of(member: &Member) -> u64 {
     let xattrs: usize = member.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
     (member.path.len() + member.target.len() + xattrs) as u64
 }
 
-/// What an archive has used of its limits.
+/// Usage of an archive, counted against its limits.
 #[derive(Debug)]
 pub(super) struct Usage {
     limits: ArchiveLimits,
@@ -110,7 +110,7 @@ impl Usage {
         Self { limits, bytes: 0, entries: 0, metadata: 0 }
     }
 
-    /// Counts a member, its content aside.
+    /// Counts a member without its content.
     pub(super) fn add_member(&mut self, member: &Member) -> Result<()> {
         check_xattrs(member)?;
         self.add_entries(1)?;
@@ -137,7 +137,7 @@ fn add(used: u64, more: u64, limit: u64, kind: LimitKind) -> Result<u64> {
     total.ok_or(ArchiveError::TooLarge { kind, limit })
 }
 
-/// Refuses attributes that no file can have; the store could not read some of them back.
+/// Refuses attributes that no file can have; the store could not decode some of them.
 fn check_xattrs(member: &Member) -> Result<()> {
     let names: usize = member.xattrs.keys().map(|name| name.len() + 1).sum();
     let fits = |(name, value): (&Vec<u8>, &Vec<u8>)| {
@@ -149,7 +149,8 @@ fn check_xattrs(member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Takes a path of the archive apart. Names that lead out of the archive make it suspect as a whole.
+/// Splits a path of the archive into names. A name that leads out of the archive makes the whole archive
+/// suspect.
 pub(super) fn names_inside(path: &[u8]) -> Result<Vec<&[u8]>> {
     let names = || path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     if names().any(|name| name == b"..") {

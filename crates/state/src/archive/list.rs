@@ -1,4 +1,4 @@
-//! Finds the files of an archive without reading their content.
+//! Listing the files of an archive without reading their content.
 
 use std::fs::File;
 
@@ -11,11 +11,11 @@ use crate::cancel::Cancel;
 /// A regular file in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Its path, without `.` and empty names.
+    /// Path without `.` and empty components.
     pub path: Vec<u8>,
-    /// Offset of its content from the start of the archive.
+    /// Offset of the content from the start of the archive, in bytes.
     pub offset: u64,
-    /// Bytes of its content.
+    /// Length of the content in bytes.
     pub size: u64,
 }
 

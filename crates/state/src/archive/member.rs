@@ -1,4 +1,4 @@
-//! One member of an archive, with everything that its headers say.
+//! One member of an archive, with the metadata from all its headers.
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
@@ -6,20 +6,20 @@ use super::pax::{Effective, Records};
 use crate::node::Xattrs;
 use crate::snapshot::Timestamp;
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// A file with holes; where its map is.
+    /// A file with holes, and the location of its map.
     Sparse(SparseForm),
     Directory,
     Symlink,
     HardLink,
-    /// What a snapshot cannot hold, and what to call it.
+    /// A kind that a snapshot cannot hold, with its description.
     Other(&'static str),
 }
 
-/// The ways in which an archive can say where a file has data.
+/// Location of the map of a sparse file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SparseForm {
     /// In the headers.
@@ -28,23 +28,23 @@ pub(super) enum SparseForm {
     BeforeData,
 }
 
-/// A member, its content aside.
+/// A member without its content.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// Where a link points.
+    /// Target of a link.
     pub(super) target: Vec<u8>,
     pub(super) mode: u16,
     pub(super) modified: Option<Timestamp>,
     pub(super) xattrs: Xattrs,
-    /// Bytes in the archive.
+    /// Length in the archive in bytes.
     pub(super) stored: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub(super) size: u64,
 }
 
-/// What came before a member's header.
+/// Extension members before a member's header.
 #[derive(Debug, Default)]
 pub(super) struct Prologue {
     pub(super) long_name: Option<Vec<u8>>,
@@ -53,7 +53,7 @@ pub(super) struct Prologue {
 }
 
 impl Member {
-    /// Puts the parts together; later formats win over earlier ones.
+    /// Combines the headers; later formats take precedence over earlier ones.
     pub(super) fn new(
         header: &Header,
         prologue: Prologue,
@@ -86,7 +86,7 @@ impl Member {
         })
     }
 
-    /// Whether the archive holds bytes for it.
+    /// Returns true if the archive holds content for it.
     pub(super) fn has_content(&self) -> bool {
         matches!(self.kind, Kind::File | Kind::Sparse(_))
     }
@@ -99,7 +99,7 @@ fn kind(
     more_pieces: Vec<(u64, u64)>,
 ) -> Result<Kind, &'static str> {
     Ok(match header.entry_type() {
-        // Before there was a type for them, directories were files whose names end so.
+        // In the oldest format, directories are files whose names end in a slash.
         EntryType::Regular | EntryType::Continuous if path.ends_with(b"/") => Kind::Directory,
         EntryType::Regular | EntryType::Continuous => match sparse_form(pax)? {
             Some(form) => Kind::Sparse(form),
@@ -120,12 +120,12 @@ fn kind(
     })
 }
 
-/// Whether a header is followed by more of its sparse map.
+/// Returns true if the sparse map continues after the header.
 pub(super) fn map_goes_on(header: &Header) -> bool {
     header.entry_type() == EntryType::GNUSparse && header.as_gnu().is_some_and(tar::GnuHeader::is_extended)
 }
 
-/// The pieces in a block that continues a sparse map.
+/// Returns the pieces in a block that continues a sparse map.
 pub(super) fn extended_pieces(block: &GnuExtSparseHeader) -> Result<Vec<(u64, u64)>, &'static str> {
     pieces(&block.sparse)
 }
@@ -143,7 +143,7 @@ fn sparse_form(pax: &Effective<'_>) -> Result<Option<SparseForm>, &'static str> 
         _ => return Err("a sparse file of an unknown format"),
     }
     let Some(map) = pax.get(b"GNU.sparse.map") else {
-        // Format 0.0 has a record for each piece, under one key.
+        // Format 0.0 has a record for each piece, all with the same key.
         let old = pax.get(b"GNU.sparse.numblocks").is_some() || pax.get(b"GNU.sparse.offset").is_some();
         return if old { Err("a sparse file of format 0.0") } else { Ok(None) };
     };

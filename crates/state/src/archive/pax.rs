@@ -1,4 +1,5 @@
-//! Pax records: what does not fit into a header, as `LENGTH KEY=VALUE\n` in a member before it.
+//! Pax records: metadata that does not fit into a header, as `LENGTH KEY=VALUE
+//! ` in a member before it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use crate::snapshot::Timestamp;
 const XATTR: &[u8] = b"SCHILY.xattr.";
 const NANOS: i64 = 1_000_000_000;
 
-/// The records of one member, or of the archive.
+/// Records of one member, or of the whole archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -25,7 +26,8 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// Later records win over these; an empty value takes a record away, except that an attribute may be empty.
+    /// Merges later records into these, which take precedence. An empty value deletes a record, except that
+    /// an attribute may be empty.
     pub(super) fn overlay(&mut self, later: Self) {
         for (key, value) in later.0 {
             if value.is_empty() && !key.starts_with(XATTR) {
@@ -37,10 +39,10 @@ impl Records {
     }
 
     pub(super) fn set_modified(&mut self, time: Timestamp) {
-        self.set(b"mtime", shown_time(time).as_bytes());
+        self.set(b"mtime", format_time(time).as_bytes());
     }
 
-    /// User extended attributes; those of other name spaces belong to a machine.
+    /// Returns the user extended attributes; those of other namespaces are specific to a machine.
     pub(super) fn xattrs(&self) -> Xattrs {
         let named = self.0.iter().filter_map(|(key, value)| Some((key.strip_prefix(XATTR)?, value)));
         let decoded = named.map(|(name, value)| (decode_name(name), value.clone()));
@@ -57,7 +59,7 @@ impl Records {
         self.0.keys().any(|key| key.starts_with(XATTR))
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the total length of all keys and values in bytes.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
@@ -65,7 +67,7 @@ impl Records {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.0 {
-            // The length counts its own digits.
+            // The length includes its own digits.
             let rest = key.len() + value.len() + 3;
             let mut len = rest + 1;
             while len != rest + len.to_string().len() {
@@ -89,7 +91,8 @@ impl Records {
             let record = bytes.get(space + 1..len).ok_or(WRONG)?;
             let record = record.strip_suffix(b"\n").ok_or(WRONG)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or(WRONG)?;
-            // An old sparse format repeats a key; a reader that took one of them would make up content.
+            // An old sparse format repeats a key; a reader that used only one of them would produce wrong
+            // content.
             let old = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
             if old.is_some() {
                 return Err("a pax record that is there twice");
@@ -100,21 +103,21 @@ impl Records {
     }
 }
 
-/// The records that hold for a member: its own, then those of the archive. Nothing of the archive's is copied, because it
-/// holds for every member.
+/// Records that apply to a member: its own, then those of the archive. The archive's are borrowed, because
+/// they apply to every member.
 pub(super) struct Effective<'a> {
     pub(super) own: Records,
     pub(super) archive: &'a Records,
 }
 
 impl Effective<'_> {
-    /// An empty value of a member takes the archive's record away.
+    /// Returns a record; an empty value of a member hides the archive's record.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let value = self.own.get(key).or_else(|| self.archive.get(key));
         value.filter(|value| !value.is_empty())
     }
 
-    /// A record that must be a number if it is there.
+    /// Returns a record that must be a number if it exists.
     pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, &'static str> {
         self.get(key).map(parse_number).transpose()
     }
@@ -130,7 +133,7 @@ pub(super) fn parse_number(text: &[u8]) -> Result<u64, &'static str> {
     text.and_then(|text| text.parse().ok()).ok_or("a number that is none")
 }
 
-/// GNU tar's escape: a name may hold the `=` that ends a key.
+/// Escapes the name of an attribute as GNU tar does: it may contain the `=` that ends a key.
 fn encode_name(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for byte in name {
@@ -157,8 +160,8 @@ fn decode_name(mut name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Seconds with a fraction where there is one.
-fn shown_time(time: Timestamp) -> String {
+/// Formats a time as seconds, with a fraction if there is one.
+fn format_time(time: Timestamp) -> String {
     let sign = if time.0 < 0 { "-" } else { "" };
     let (seconds, nanos) = (time.0.unsigned_abs() / NANOS as u64, time.0.unsigned_abs() % NANOS as u64);
     if nanos == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanos:09}") }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_records_are_refused() {
         let wrong: [&[u8]; 8] = [
             b"x",
             b"5 a=b\n",

@@ -1,7 +1,7 @@
-//! Reads an archive as a stream: members with all their headers, and their content.
+//! Streaming reader of archives: members with all their headers, and their content.
 //!
-//! The blocks and fields are those of the `tar` crate; the extension members are read here, because pax records hold
-//! any bytes (that crate ends them at a line end) and may change how long a member is.
+//! Blocks and fields are decoded by the `tar` crate. Extension members are decoded here, because pax records
+//! hold arbitrary bytes (the crate ends them at a newline) and may change the length of a member.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -14,19 +14,19 @@ use super::sparse::Map;
 use super::{ArchiveError, BLOCK, Result, padded, refused};
 use crate::cancel::{Cancel, Cancelled};
 
-/// Longest extension member: the longest path, the longest link target and many attributes fit.
+/// Longest extension member in bytes: the longest path, the longest link target and many attributes fit.
 const EXTENSION_MAX: u64 = 4 << 20;
-/// Most bytes of records that hold for the whole archive.
+/// Most bytes of records that apply to the whole archive.
 const GLOBAL_MAX: usize = 64 << 10;
-/// Content is read in pieces of at most this size.
+/// Size of the read buffer for content, in bytes.
 const PIECE: usize = 256 << 10;
 /// Most pieces of a sparse map.
 const PIECES_MAX: u64 = 1 << 22;
 
-/// Where an archive comes from.
+/// Source of an archive.
 enum Input<'r> {
     Stream(&'r mut dyn Read),
-    /// Content that nobody wants is skipped by seeking.
+    /// A file, in which unread content is skipped by seeking.
     File(&'r File),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Reader<'r> {
     cancel: Cancel,
     buffer: Vec<u8>,
     offset: u64,
-    /// What is left of the present member, and the padding after it.
+    /// Unread bytes of the current member, and of the padding after it.
     content: u64,
     padding: u64,
     archive: Records,
@@ -48,7 +48,7 @@ impl<'r> Reader<'r> {
         Self::over(Input::Stream(input), cancel)
     }
 
-    /// Reads a file from where it is positioned.
+    /// Reads a file from its current position.
     pub(super) fn of_file(file: &'r File, cancel: Cancel) -> Self {
         Self::over(Input::File(file), cancel)
     }
@@ -58,12 +58,12 @@ impl<'r> Reader<'r> {
         Self { input, cancel, buffer: Vec::new(), offset: 0, content: 0, padding: 0, archive }
     }
 
-    /// Bytes of the archive that were read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next member; nothing at the end of the archive.
+    /// Returns the next member; `None` at the end of the archive.
     pub(super) fn next(&mut self) -> Result<Option<Member>> {
         let mut prologue = Prologue::default();
         loop {
@@ -89,7 +89,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// What holds for every member is kept small, and attributes are refused: each member would have a copy.
+    /// Adds records for all members. Their size is limited, and attributes are refused, because each member
+    /// would get a copy.
     fn add_global(&mut self, records: Records) -> Result<()> {
         if records.has_xattrs() {
             return Err(self.malformed("extended attributes for the whole archive"));
@@ -107,7 +108,7 @@ impl<'r> Reader<'r> {
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         let member = Member::new(header, prologue, &self.archive, more_pieces).map_err(malformed)?;
         if !member.has_content() && !matches!(member.kind, Kind::Other(_)) && member.stored != 0 {
-            // Readers disagree on whether bytes follow, so an archive could hide members in them.
+            // Readers disagree on whether bytes follow, so an archive could hide members there.
             return Err(refused(&member.path, "it says how long its content is, and has none"));
         }
         self.content = member.stored;
@@ -116,7 +117,8 @@ impl<'r> Reader<'r> {
         Ok(member)
     }
 
-    /// Where the data of a sparse member goes; its content is read behind this. To be called once for a member.
+    /// Returns the map of a sparse member; its content follows. Call it once per member, before reading
+    /// content.
     pub(super) fn map(&mut self, member: &mut Member) -> Result<Option<Map>> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
@@ -186,7 +188,8 @@ impl<'r> Reader<'r> {
         Ok(Some(header))
     }
 
-    /// Reads on behind the end mark, so that whoever writes into a pipe can finish.
+    /// Reads up to the end of the input after the end-of-archive blocks, so that a writer into a pipe can
+    /// finish.
     fn end(&mut self) -> Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -198,7 +201,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Up to `buffer.len()` bytes; none at the end of the input.
+    /// Reads up to `buffer.len()` bytes; 0 at the end of the input.
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
             self.cancel.check()?;
@@ -215,7 +218,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Hands on the next `len` bytes of the content of the present member, piece by piece.
+    /// Passes the next `len` bytes of the current member's content to `take`, piece by piece.
     pub(super) fn content(&mut self, mut len: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(PIECE, 0);
@@ -280,7 +283,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// Moves on in a file that has so many bytes more. False where there is no such file.
+    /// Seeks forward in a file. Returns false if the input is not a file.
     fn seek_over(&mut self, len: u64) -> Result<bool> {
         let Input::File(mut file) = self.input else { return Ok(false) };
         let failed = |source| ArchiveError::Read { source };
@@ -309,7 +312,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Numbers on lines, in whole blocks at the start of a member's content.
+/// Reader of decimal numbers on lines, in whole blocks at the start of a member's content.
 struct Numbers<'a, 'r> {
     reader: &'a mut Reader<'r>,
     block: [u8; BLOCK as usize],

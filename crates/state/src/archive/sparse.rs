@@ -3,24 +3,25 @@
 use super::BLOCK;
 use crate::node::Extent;
 
-/// Where data is in a file; everything else is zeros.
+/// Map of the data in a file; everything else is zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Map {
     /// Offset and length of each piece of data, in order.
     pub(super) pieces: Vec<(u64, u64)>,
-    /// Length of the whole file.
+    /// Length of the whole file in bytes.
     pub(super) size: u64,
 }
 
 impl Map {
-    /// Checks what an archive says: pieces in order, inside the file, adding up to what is stored.
+    /// Validates the map in an archive: pieces must be in order, inside the file, and add up to the stored
+    /// length.
     pub(super) fn new(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Self, &'static str> {
         let (mut end, mut total) = (0u64, 0u64);
         for (offset, len) in &pieces {
             if *offset < end {
                 return Err("sparse pieces out of order");
             }
-            // Tools differ in whether a piece is padded; whole blocks leave no doubt.
+            // Tools differ in whether a piece is padded; with whole blocks there is no ambiguity.
             if total % BLOCK != 0 && *len > 0 {
                 return Err("sparse pieces that are not whole blocks");
             }
@@ -33,7 +34,7 @@ impl Map {
         Ok(Self { pieces, size })
     }
 
-    /// The map of a file with holes; nothing when it has none worth the trouble.
+    /// Returns the map of a file with holes; `None` if it has none, or none that are aligned to blocks.
     pub(super) fn of(extents: &[Extent]) -> Option<Self> {
         let has_holes = extents.iter().any(|extent| matches!(extent, Extent::Hole { .. }));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
@@ -47,7 +48,7 @@ impl Map {
             }
             at += extent.len();
         }
-        // Holes made of whole blocks, as the chunker makes them; another file is written with its zeros.
+        // The chunker makes holes of whole blocks; other files are written with their zeros.
         let aligned = pieces
             .iter()
             .all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == at));
@@ -55,7 +56,7 @@ impl Map {
             return None;
         }
         if pieces.last().is_none_or(|(offset, len)| offset + len < at) {
-            // Says where the file ends, which readers take from the last piece.
+            // Marks the end of the file, which readers take from the last piece.
             pieces.push((at, 0));
         }
         Some(Self { pieces, size: at })
@@ -65,7 +66,7 @@ impl Map {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
-    /// Format 1.0: the map as text before the data, in whole blocks.
+    /// Encodes the map in format 1.0: as text before the data, in whole blocks.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = format!("{}\n", self.pieces.len());
         for (offset, len) in &self.pieces {
@@ -77,7 +78,7 @@ impl Map {
     }
 }
 
-/// A part of a file: zeros that are nowhere, or data that is in the archive.
+/// A part of a file: a hole, or data that is in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Run {
     Hole(u64),
@@ -85,7 +86,7 @@ pub(super) enum Run {
 }
 
 impl Map {
-    /// The parts of the file in order; together they are as long as the file.
+    /// Iterates over the parts of the file in order; their lengths add up to that of the file.
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
         let mut at = 0;
         let end = [(self.size, 0)];
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_in_a_hole_says_where() {
+    fn a_trailing_hole_is_encoded_as_an_empty_piece() {
         let chunk = ChunkId::of(b"");
         let extents =
             [Extent::Hole { len: 8192 }, Extent::Data { len: 4096, chunk }, Extent::Hole { len: 100 }];

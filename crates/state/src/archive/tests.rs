@@ -13,12 +13,12 @@ use crate::store::Store;
 use crate::tree::Tree;
 use crate::virtual_tree::{Attributes, VirtualTree};
 
-struct Bench {
+struct Fixture {
     _directory: tempfile::TempDir,
     store: Store,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -35,7 +35,7 @@ impl Bench {
         out
     }
 
-    /// The message of the refusal; nothing may be left behind.
+    /// Returns the error message of a refused import, and checks that nothing was stored.
     fn refusal(&self, members: &[Vec<u8>]) -> String {
         let refused = self.import(&archive(members)).unwrap_err();
         assert!(self.store.snapshots().unwrap().is_empty());
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// A member as hostile as the test wants it: no check of the `tar` crate stands in between.
+/// Returns a member with unchecked fields.
 fn member(kind: EntryType, name: &[u8], target: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -77,9 +77,9 @@ fn attributes(nanos: i64) -> Attributes {
     Attributes { mode: 0o640, modified: Some(Timestamp(nanos)), ..Attributes::default() }
 }
 
-/// A tree with everything that a tree can have.
-fn rich_tree(bench: &Bench) -> VirtualTree {
-    let mut tree = bench.store.empty_tree().unwrap();
+/// Returns a tree with every feature that a tree can have.
+fn rich_tree(fixture: &Fixture) -> VirtualTree {
+    let mut tree = fixture.store.empty_tree().unwrap();
     let xattrs = Xattrs::from([
         (b"user.binary".to_vec(), b"\0\n=\xff".to_vec()),
         (b"user.a=b%".to_vec(), b"".to_vec()),
@@ -108,24 +108,25 @@ fn rich_tree(bench: &Bench) -> VirtualTree {
 
 #[test]
 fn everything_a_tree_has_survives_the_round_trip() {
-    let bench = Bench::new();
-    let snapshot = rich_tree(&bench).commit(NewSnapshot::default()).unwrap();
-    let tree = Tree::of_snapshot(&bench.store, &snapshot).unwrap();
+    let fixture = Fixture::new();
+    let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
+    let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
     let mut first = Vec::new();
     export_tar(&tree, &mut first, &Quiet).unwrap();
     let options = ImportOptions { keep_set_id: true, ..ImportOptions::default() };
-    let report = import_tar(&bench.store, &mut &first[..], NewSnapshot::default(), &options, &Quiet).unwrap();
+    let report =
+        import_tar(&fixture.store, &mut &first[..], NewSnapshot::default(), &options, &Quiet).unwrap();
     assert_eq!(report.snapshot.tree, snapshot.tree);
     assert!(report.skipped.is_empty() && report.replaced.is_empty());
     // Times and link groups are in the archive too, so equal archives mean equal times.
-    assert!(bench.export(&report) == first);
-    // Holes take no room.
+    assert!(fixture.export(&report) == first);
+    // Holes take no space.
     assert!(first.len() < 500_000, "{}", first.len());
 }
 
 #[test]
 fn set_id_bits_are_dropped_unless_asked_for() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut header = Header::new_ustar();
     header.as_old_mut().name[..1].copy_from_slice(b"x");
     header.set_entry_type(EntryType::Regular);
@@ -133,67 +134,67 @@ fn set_id_bits_are_dropped_unless_asked_for() {
     header.set_size(0);
     header.set_mtime(0);
     header.set_cksum();
-    let report = bench.import(&archive(&[header.as_bytes().to_vec()])).unwrap();
-    assert_eq!(bench.restored(&report).stat("x").unwrap().mode, 0o755);
+    let report = fixture.import(&archive(&[header.as_bytes().to_vec()])).unwrap();
+    assert_eq!(fixture.restored(&report).stat("x").unwrap().mode, 0o755);
 }
 
 #[test]
 fn names_that_lead_outside_are_refused() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for name in [&b"../x"[..], b"a/../../x", b"..", b"a/.."] {
-        let refusal = bench.refusal(&[file(b"fine", b""), file(name, b"evil")]);
+        let refusal = fixture.refusal(&[file(b"fine", b""), file(name, b"evil")]);
         assert!(refusal.ends_with("leads out of the archive"), "{refusal}");
     }
-    assert!(bench.refusal(&[file(b"/etc/passwd", b"")]).ends_with("its name is absolute"));
+    assert!(fixture.refusal(&[file(b"/etc/passwd", b"")]).ends_with("its name is absolute"));
     let mut pax = Records::default();
     pax.set(b"path", b"../../x");
     let extended =
         [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
-    assert!(bench.refusal(&[extended]).ends_with("leads out of the archive"));
+    assert!(fixture.refusal(&[extended]).ends_with("leads out of the archive"));
     let mut pax = Records::default();
     pax.set(b"path", b"a\0b");
     let extended =
         [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"fine", b"")].concat();
-    assert!(bench.refusal(&[extended]).ends_with("no file can have its name"));
+    assert!(fixture.refusal(&[extended]).ends_with("no file can have its name"));
     let long =
         [member(EntryType::GNULongName, b"././@LongLink", b"", b"/abs\0"), file(b"fine", b"")].concat();
-    assert!(bench.refusal(&[long]).ends_with("its name is absolute"));
+    assert!(fixture.refusal(&[long]).ends_with("its name is absolute"));
 }
 
 #[test]
 fn links_that_lead_outside_are_refused_or_only_text() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let link = |target: &[u8]| member(EntryType::Link, b"x", target, b"");
-    assert!(bench.refusal(&[link(b"/etc/passwd")]).ends_with("its name is absolute"));
-    assert!(bench.refusal(&[link(b"../x")]).ends_with("leads out of the archive"));
-    assert!(bench.refusal(&[link(b"missing")]).ends_with("not in the archive before it"));
+    assert!(fixture.refusal(&[link(b"/etc/passwd")]).ends_with("its name is absolute"));
+    assert!(fixture.refusal(&[link(b"../x")]).ends_with("leads out of the archive"));
+    assert!(fixture.refusal(&[link(b"missing")]).ends_with("not in the archive before it"));
     let directory = member(EntryType::Directory, b"d/", b"", b"");
-    assert!(bench.refusal(&[directory, link(b"d")]).ends_with("a hard link to a directory"));
+    assert!(fixture.refusal(&[directory, link(b"d")]).ends_with("a hard link to a directory"));
     let itself = |name: &[u8]| member(EntryType::Link, name, name, b"");
-    assert!(bench.refusal(&[itself(b"x/y")]).ends_with("not in the archive before it"));
-    assert!(bench.refusal(&[file(b"x/y", b""), itself(b"x")]).ends_with("the place of a directory"));
-    // Nothing follows a symlink, so where it points is nothing but data.
+    assert!(fixture.refusal(&[itself(b"x/y")]).ends_with("not in the archive before it"));
+    assert!(fixture.refusal(&[file(b"x/y", b""), itself(b"x")]).ends_with("the place of a directory"));
+    // Symlinks are never followed, so their targets are only data.
     let symlink = member(EntryType::Symlink, b"s", b"/etc", b"");
-    let report = bench.import(&archive(std::slice::from_ref(&symlink))).unwrap();
-    assert_eq!(bench.restored(&report).read_link("s").unwrap(), b"/etc");
-    let through = bench.import(&archive(&[symlink, file(b"s/passwd", b"evil")])).unwrap_err();
+    let report = fixture.import(&archive(std::slice::from_ref(&symlink))).unwrap();
+    assert_eq!(fixture.restored(&report).read_link("s").unwrap(), b"/etc");
+    let through = fixture.import(&archive(&[symlink, file(b"s/passwd", b"evil")])).unwrap_err();
     assert_eq!(through.to_string(), "`s` is not a directory");
 }
 
 #[test]
 fn a_link_to_itself_leaves_the_file_that_is_there() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let itself = member(EntryType::Link, b"x/y", b"./x/y", b"");
-    let report = bench.import(&archive(&[file(b"x/y", b"content"), itself])).unwrap();
+    let report = fixture.import(&archive(&[file(b"x/y", b"content"), itself])).unwrap();
     assert_eq!((report.files, report.directories, report.bytes), (1, 1, 7));
     assert!(report.replaced.is_empty());
-    assert_eq!(bench.restored(&report).read("x/y").unwrap(), b"content");
+    assert_eq!(fixture.restored(&report).read("x/y").unwrap(), b"content");
 }
 
 #[test]
-fn what_a_snapshot_cannot_hold_is_reported() {
-    let bench = Bench::new();
-    let report = bench
+fn unsupported_members_are_reported() {
+    let fixture = Fixture::new();
+    let report = fixture
         .import(&archive(&[
             member(EntryType::Char, b"null", b"", b""),
             member(EntryType::Fifo, b"pipe", b"", b""),
@@ -206,13 +207,13 @@ fn what_a_snapshot_cannot_hold_is_reported() {
         skipped,
         [(&b"null"[..], "a device"), (b"pipe", "a fifo"), (b"label", "of a kind that is not known")]
     );
-    assert_eq!(bench.restored(&report).read("fine").unwrap(), b"content");
+    assert_eq!(fixture.restored(&report).read("fine").unwrap(), b"content");
 }
 
 #[test]
-fn of_duplicates_the_last_counts_and_is_reported() {
-    let bench = Bench::new();
-    let report = bench
+fn the_last_duplicate_wins_and_is_reported() {
+    let fixture = Fixture::new();
+    let report = fixture
         .import(&archive(&[
             file(b"a", b"old"),
             file(b"./a", b"new"),
@@ -220,79 +221,79 @@ fn of_duplicates_the_last_counts_and_is_reported() {
         ]))
         .unwrap();
     assert_eq!(report.replaced, [b"a".to_vec()]);
-    assert_eq!(bench.restored(&report).stat("a").unwrap().kind, NodeKind::Symlink);
+    assert_eq!(fixture.restored(&report).stat("a").unwrap().kind, NodeKind::Symlink);
 }
 
 #[test]
-fn a_file_never_takes_the_place_of_a_directory() {
-    let bench = Bench::new();
-    assert!(bench.refusal(&[file(b"a/b", b""), file(b"a", b"")]).ends_with("the place of a directory"));
-    assert!(bench.refusal(&[file(b"a", b""), file(b"a/b", b"")]).ends_with("is not a directory"));
-    assert!(bench.refusal(&[file(b".", b"")]).ends_with("only a directory can be the root"));
+fn a_file_never_replaces_a_directory() {
+    let fixture = Fixture::new();
+    assert!(fixture.refusal(&[file(b"a/b", b""), file(b"a", b"")]).ends_with("the place of a directory"));
+    assert!(fixture.refusal(&[file(b"a", b""), file(b"a/b", b"")]).ends_with("is not a directory"));
+    assert!(fixture.refusal(&[file(b".", b"")]).ends_with("only a directory can be the root"));
 }
 
 #[test]
-fn content_where_none_can_be_is_refused() {
-    let bench = Bench::new();
+fn content_of_links_and_directories_is_refused() {
+    let fixture = Fixture::new();
     for kind in [EntryType::Symlink, EntryType::Link, EntryType::Directory] {
         let hidden = member(kind, b"x", b"y", &file(b"hidden", b""));
-        assert!(bench.refusal(&[hidden]).ends_with("says how long its content is, and has none"));
+        assert!(fixture.refusal(&[hidden]).ends_with("says how long its content is, and has none"));
     }
 }
 
 #[test]
-fn an_archive_that_ends_early_is_refused_wherever_it_ends() {
-    let bench = Bench::new();
-    let snapshot = rich_tree(&bench).commit(NewSnapshot::default()).unwrap();
+fn a_truncated_archive_is_refused_at_every_length() {
+    let fixture = Fixture::new();
+    let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
     let mut whole = Vec::new();
-    export_tar(&Tree::of_snapshot(&bench.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
     let content = whole.len() - 1024;
     let step = content / 97;
     for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
-        let refused = bench.import(&whole[..end]).unwrap_err();
+        let refused = fixture.import(&whole[..end]).unwrap_err();
         let is_expected = match refused {
-            // Nobody can tell what so few bytes were to be.
+            // The kind of so few bytes cannot be determined.
             ArchiveError::NotAnArchive { .. } => end < 512,
             ArchiveError::Truncated { .. } | ArchiveError::Read { .. } => end >= 512,
             _ => false,
         };
         assert!(is_expected, "{end}: {refused}");
     }
-    assert_eq!(bench.store.snapshots().unwrap().len(), 1);
+    assert_eq!(fixture.store.snapshots().unwrap().len(), 1);
 }
 
 #[test]
-fn what_is_no_archive_is_refused() {
-    let bench = Bench::new();
+fn other_files_are_refused_as_archives() {
+    let fixture = Fixture::new();
     for content in [&b"\x1f\x8b\x08 compressed "[..], b"hello "] {
-        let refused = bench.import(&content.repeat(100)).unwrap_err();
+        let refused = fixture.import(&content.repeat(100)).unwrap_err();
         assert!(matches!(refused, ArchiveError::NotAnArchive { .. }), "{refused}");
     }
     let behind = [archive(&[file(b"a", b"")]), file(b"b", b"")].concat();
-    assert!(bench.import(&behind).unwrap_err().to_string().contains("behind the end mark"));
+    assert!(fixture.import(&behind).unwrap_err().to_string().contains("behind the end mark"));
 }
 
 #[test]
 fn a_size_beyond_the_archive_reads_nothing_else() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut pax = Records::default();
     pax.set(b"size", b"18446744073709551615");
     let members = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"x", b"abc")];
-    assert!(bench.refusal(&[members.concat()]).contains("a size beyond any file"));
+    assert!(fixture.refusal(&[members.concat()]).contains("a size beyond any file"));
     let mut pax = Records::default();
     pax.set(b"size", b"4096");
     let members = [member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode()), file(b"x", b"abc")];
-    assert!(bench.refusal(&[members.concat()]).contains("ends early"));
+    assert!(fixture.refusal(&[members.concat()]).contains("ends early"));
 }
 
 #[test]
-fn files_without_parents_in_the_archive_get_them() {
-    let bench = Bench::new();
-    let report = bench.import(&archive(&[file(b"a/b/c", b"x")])).unwrap();
-    assert_eq!(bench.restored(&report).read("a/b/c").unwrap(), b"x");
+fn missing_parent_directories_are_created() {
+    let fixture = Fixture::new();
+    let report = fixture.import(&archive(&[file(b"a/b/c", b"x")])).unwrap();
+    assert_eq!(fixture.restored(&report).read("a/b/c").unwrap(), b"x");
 }
 
-/// A member with pax records before it.
+/// Returns a member with pax records before it.
 fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     let mut pax = Records::default();
     for (key, value) in records {
@@ -301,7 +302,7 @@ fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     [&self::member(EntryType::XHeader, b"PaxHeader", b"", &pax.encode())[..], member].concat()
 }
 
-/// A sparse member of format 1.0 without any data.
+/// Returns a sparse member of format 1.0 without data.
 fn hole(name: &[u8], size: u64) -> Vec<u8> {
     let size = size.to_string();
     let records = [
@@ -312,43 +313,43 @@ fn hole(name: &[u8], size: u64) -> Vec<u8> {
     with_records(&records, &file(name, &[&b"0\n"[..], &[0; 510]].concat()))
 }
 
-fn limited(bench: &Bench, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
+fn limited(fixture: &Fixture, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
     let options = ImportOptions { limits, ..ImportOptions::default() };
-    import_tar(&bench.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+    import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
 }
 
 #[test]
 fn a_path_with_too_many_components_is_refused() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let (deepest, deeper) = ("a/".repeat(1023) + "x", "a/".repeat(1024) + "x");
-    let report = bench.import(&archive(&[with_records(&[("path", deepest.as_bytes())], &file(b"x", b""))]));
+    let report = fixture.import(&archive(&[with_records(&[("path", deepest.as_bytes())], &file(b"x", b""))]));
     assert_eq!(report.unwrap().directories, 1023);
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for path in [deeper, "a/".repeat(200_000)] {
         for member in [file(b"x", b""), member(EntryType::Directory, b"x", b"", b"")] {
-            let refusal = bench.refusal(&[with_records(&[("path", path.as_bytes())], &member)]);
+            let refusal = fixture.refusal(&[with_records(&[("path", path.as_bytes())], &member)]);
             assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
             assert!(refusal.len() < 1_000, "{}", refusal.len());
         }
         let link = member(EntryType::Link, b"x", b"", b"");
-        let refusal = bench.refusal(&[with_records(&[("linkpath", path.as_bytes())], &link)]);
+        let refusal = fixture.refusal(&[with_records(&[("linkpath", path.as_bytes())], &link)]);
         assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
         let long_name = member(EntryType::GNULongName, b"././@LongLink", b"", path.as_bytes());
-        let refusal = bench.refusal(&[[long_name, file(b"x", b"")].concat()]);
+        let refusal = fixture.refusal(&[[long_name, file(b"x", b"")].concat()]);
         assert!(refusal.contains("nested too deeply: 1024 levels"), "{refusal}");
     }
 }
 
 #[test]
 fn directories_that_paths_imply_count_as_entries() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let limits = ArchiveLimits { entries: 1_000, ..ArchiveLimits::default() };
     let deep = |name: &str| {
         let path = format!("{name}/").repeat(400) + "x";
         with_records(&[("path", path.as_bytes())], &file(b"x", b""))
     };
-    assert_eq!(limited(&bench, limits, &[deep("a"), deep("b")]).unwrap().directories, 800);
-    let refused = limited(&bench, limits, &[deep("a"), deep("b"), deep("c")]).unwrap_err();
+    assert_eq!(limited(&fixture, limits, &[deep("a"), deep("b")]).unwrap().directories, 800);
+    let refused = limited(&fixture, limits, &[deep("a"), deep("b"), deep("c")]).unwrap_err();
     assert!(
         matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 1_000 }),
         "{refused}"
@@ -357,11 +358,11 @@ fn directories_that_paths_imply_count_as_entries() {
 
 #[test]
 fn sparse_members_count_with_their_holes() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let limits = ArchiveLimits { bytes: 1 << 40, ..ArchiveLimits::default() };
-    let report = limited(&bench, limits, &[hole(b"a", 1 << 39), hole(b"b", 1 << 39)]).unwrap();
+    let report = limited(&fixture, limits, &[hole(b"a", 1 << 39), hole(b"b", 1 << 39)]).unwrap();
     assert_eq!((report.files, report.bytes), (2, 1 << 40));
-    assert_eq!(bench.restored(&report).stat("a").unwrap().size, 1 << 39);
+    assert_eq!(fixture.restored(&report).stat("a").unwrap().size, 1 << 39);
     for members in [
         vec![hole(b"a", 1 << 39), hole(b"b", (1 << 39) + 1)],
         vec![hole(b"a", 1 << 63)],
@@ -373,25 +374,25 @@ fn sparse_members_count_with_their_holes() {
         ]
         .concat(),
     ] {
-        let refused = limited(&bench, limits, &members).unwrap_err();
+        let refused = limited(&fixture, limits, &members).unwrap_err();
         assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Bytes, .. }), "{refused}");
     }
     // Without a limit, a file is as large as a file can be.
-    assert!(bench.import(&archive(&[hole(b"a", i64::MAX as u64)])).is_ok());
-    assert!(bench.import(&archive(&[hole(b"a", 1 << 63)])).is_err());
+    assert!(fixture.import(&archive(&[hole(b"a", i64::MAX as u64)])).is_ok());
+    assert!(fixture.import(&archive(&[hole(b"a", 1 << 63)])).is_err());
 }
 
 #[test]
 fn names_and_attributes_are_bounded() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let limits = ArchiveLimits { metadata: 100_000, ..ArchiveLimits::default() };
     let note = |len: usize| with_records(&[("SCHILY.xattr.user.note", &vec![b'x'; len])], &file(b"x", b""));
-    assert!(limited(&bench, limits, &[note(60_000)]).is_ok());
-    let refused = limited(&bench, limits, &[note(60_000), note(60_000)]).unwrap_err();
+    assert!(limited(&fixture, limits, &[note(60_000)]).is_ok());
+    let refused = limited(&fixture, limits, &[note(60_000), note(60_000)]).unwrap_err();
     assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Metadata, .. }), "{refused}");
 }
 
-/// A number of bytes that imports share.
+/// Number of bytes shared by imports.
 #[derive(Debug)]
 struct Budget(AtomicU64);
 
@@ -403,10 +404,10 @@ impl MemoryBudget for Budget {
 
 #[test]
 fn imports_take_their_memory_from_a_budget_that_they_share() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let import = |budget: &Budget, members: &[Vec<u8>]| {
         let options = ImportOptions { memory: Some(budget), ..ImportOptions::default() };
-        import_tar(&bench.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+        import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
     };
     let note = with_records(&[("SCHILY.xattr.user.note", &[b'x'; 60_000])], &file(b"x", b""));
     let deep = with_records(&[("path", ("d/".repeat(400) + "x").as_bytes())], &file(b"x", b""));
@@ -426,11 +427,11 @@ fn attributes_that_no_file_can_have_are_refused() {
         (0..10_000).map(|n| (format!("SCHILY.xattr.user.n{n}"), &b""[..])).collect();
     let many: Vec<(&str, &[u8])> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let (name, value) = (format!("SCHILY.xattr.user.{}", "n".repeat(251)), vec![0; (64 << 10) + 1]);
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for records in
         [&many[..], &[(&name, b"")], &[("SCHILY.xattr.user.a\0b", b"")], &[("SCHILY.xattr.user.a", &value)]]
     {
-        let refusal = bench.refusal(&[with_records(records, &file(b"x", b""))]);
+        let refusal = fixture.refusal(&[with_records(records, &file(b"x", b""))]);
         assert!(refusal.ends_with("no file can have its extended attributes"), "{refusal}");
     }
 }
@@ -442,24 +443,24 @@ fn records_for_the_whole_archive_are_small_and_have_no_attributes() {
         records.set(key.as_bytes(), value);
         member(EntryType::XGlobalHeader, b"pax_global_header", b"", &records.encode())
     };
-    let bench = Bench::new();
-    let refusal = bench.refusal(&[global("SCHILY.xattr.user.a", b"x"), file(b"x", b"")]);
+    let fixture = Fixture::new();
+    let refusal = fixture.refusal(&[global("SCHILY.xattr.user.a", b"x"), file(b"x", b"")]);
     assert!(refusal.contains("attributes for the whole archive"), "{refusal}");
     let halves = [global("comment", &[b'x'; 40_000]), global("other", &[b'x'; 40_000])];
-    let refusal = bench.refusal(&[halves.concat(), file(b"x", b"")]);
+    let refusal = fixture.refusal(&[halves.concat(), file(b"x", b"")]);
     assert!(refusal.contains("beyond reason"), "{refusal}");
-    bench.import(&archive(&[global("comment", b"of git"), file(b"x", b"")])).unwrap();
+    fixture.import(&archive(&[global("comment", b"of git"), file(b"x", b"")])).unwrap();
 }
 
 #[test]
 fn a_report_names_a_bounded_number_of_members() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut members: Vec<_> =
         (0..1_500).map(|n| member(EntryType::Fifo, format!("p{n}").as_bytes(), b"", b"")).collect();
     for _ in 0..2 {
         members.extend((0..1_500).map(|n| file(format!("f{n}").as_bytes(), b"")));
     }
-    let report = bench.import(&archive(&members)).unwrap();
+    let report = fixture.import(&archive(&members)).unwrap();
     assert_eq!((report.skipped.len(), report.skipped_count), (1_000, 1_500));
     assert_eq!((report.replaced.len(), report.replaced_count), (1_000, 1_500));
     assert_eq!(report.files, 1_500);
@@ -467,20 +468,20 @@ fn a_report_names_a_bounded_number_of_members() {
 
 #[test]
 fn names_of_one_file_share_its_content_without_reading_it() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let link = |name: &[u8], target: &[u8]| member(EntryType::Link, name, target, b"");
     let members = [hole(b"d/a", 1 << 40), link(b"b", b"d/a"), link(b"d/c", b"b"), file(b"e", b"")];
-    let report = bench.import(&archive(&members)).unwrap();
+    let report = fixture.import(&archive(&members)).unwrap();
     assert_eq!((report.files, report.bytes), (4, 3 << 40));
-    let tree = bench.restored(&report);
+    let tree = fixture.restored(&report);
     let labels = ["d/a", "b", "d/c", "e"].map(|path| tree.stat(path).unwrap().link);
     assert_eq!(labels, [Some(1), Some(1), Some(1), None]);
 }
 
 #[test]
 fn a_cancelled_import_stops_and_leaves_nothing() {
-    let bench = Bench::new();
-    // Set by the input itself, at some byte of the archive.
+    let fixture = Fixture::new();
+    // Cancelled by the input itself, at some byte of the archive.
     struct CancelAt<'a> {
         bytes: &'a [u8],
         left: usize,
@@ -502,26 +503,27 @@ fn a_cancelled_import_stops_and_leaves_nothing() {
     let whole = archive(&[file(b"a", &[7; 100_000]), file(b"b", &[8; 100_000])]);
     for left in [1, 50_000, 150_000, whole.len()] {
         let cancel = crate::Cancel::new();
-        let store = bench.store.with_cancel(cancel.clone());
+        let store = fixture.store.with_cancel(cancel.clone());
         let mut input = CancelAt { bytes: &whole, left, cancel };
         let stopped =
             import_tar(&store, &mut input, NewSnapshot::default(), &ImportOptions::default(), &Quiet);
         assert!(matches!(stopped, Err(ArchiveError::Cancelled(_))), "{left}: {stopped:?}");
     }
-    assert!(bench.store.snapshots().unwrap().is_empty());
-    bench.import(&whole).unwrap();
+    assert!(fixture.store.snapshots().unwrap().is_empty());
+    fixture.import(&whole).unwrap();
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A valid archive with bytes changed is taken or refused; it never panics, and never leaves a broken snapshot.
+    /// A valid archive with changed bytes is accepted or refused; it never panics, and never leaves a broken
+    /// snapshot.
     #[test]
     fn damaged_archives_are_taken_or_refused(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
         fix in any::<bool>(),
     ) {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let mut pax = Records::default();
         pax.set(b"GNU.sparse.major", b"1");
         pax.set(b"GNU.sparse.minor", b"0");
@@ -539,13 +541,13 @@ proptest! {
             bytes[at] = byte;
         }
         if fix {
-            // Behind a checksum that fits, the fields themselves are wrong.
+            // With a valid checksum, the fields themselves are wrong.
             let mut header = Header::from_byte_slice(&bytes[..512]).clone();
             header.set_cksum();
             bytes[..512].copy_from_slice(header.as_bytes());
         }
-        if let Ok(report) = bench.import(&bytes) {
-            bench.export(&report);
+        if let Ok(report) = fixture.import(&bytes) {
+            fixture.export(&report);
         }
     }
 }

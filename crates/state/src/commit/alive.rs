@@ -1,15 +1,15 @@
-//! Keeping alive what a commit refers to, while a collection condemns.
+//! Keeps objects alive that a commit refers to while a garbage collection condemns objects.
 
 use std::collections::HashSet;
 
 use heed::RwTxn;
 
 use crate::batch::Contents;
-use crate::change::Change;
 use crate::error::{Result, StoreError};
 use crate::id::{ById, NodeId};
 use crate::index::condemned_key;
-use crate::log::Writing;
+use crate::log::LogAppend;
+use crate::log_record::Change;
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::references_of::{ObjectId, references_of};
@@ -18,12 +18,13 @@ use crate::store::Inner;
 use super::{Request, missing};
 
 impl Inner {
-    /// Makes sure that everything the new objects refer to is live. Usually nothing is condemned and there
-    /// is nothing to do; during a collection, what this commit relies on is taken back.
+    /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
+    /// there is nothing to do; during a garbage collection, condemned objects that this commit relies on are
+    /// revived.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
-        writing: &Writing,
+        append: &LogAppend,
         base: u64,
         request: &Request,
     ) -> Result<()> {
@@ -39,10 +40,10 @@ impl Inner {
             }
         }
         if !self.index.condemned.is_empty(txn)? {
-            let buffer = &writing.bytes[(base - writing.start) as usize..];
+            let buffer = &append.bytes[(base - append.start) as usize..];
             self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
         }
-        // What the commit brings is not in sight before it is done.
+        // Objects of the commit itself are not in the index yet.
         let own: HashSet<ObjectId, ById> =
             request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !own.contains(root)) {
@@ -72,11 +73,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a condemned object and all it refers to back among the living.
+    /// Makes a condemned object live again, with everything it refers to.
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
         let mut open = vec![root];
         while let Some((kind, id)) = open.pop() {
-            // What is live refers to nothing but what is live.
+            // Live objects refer only to live objects.
             if self.index.live(txn, kind, &id)?.is_some() {
                 continue;
             }

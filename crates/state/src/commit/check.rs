@@ -1,14 +1,14 @@
-//! Whether the changes of a commit may be made.
+//! Preconditions of the changes of a commit.
 
 use heed::RwTxn;
 
-use crate::change::{Change, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
+use crate::log_record::{Change, Expect};
 use crate::store::Inner;
 
 impl Inner {
-    /// Whether every change may be made. Nothing is written before all of a commit was checked.
+    /// Checks that all changes are allowed. Nothing is written before all changes of a commit are checked.
     pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change]) -> Result<()> {
         let new = |id: &SnapshotId| {
             changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))

@@ -1,4 +1,4 @@
-//! A place in the entries of a directory that opens pages only when it is told to.
+//! Position in the entries of a directory. Pages are read only on request.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::tree::Entry;
 pub(super) struct Cursor<'s> {
     store: &'s Store,
     root: Arc<Page>,
-    /// Pages on the way to the present place, outermost first.
+    /// Pages from the root to the current position, outermost first.
     open: Vec<Leaf>,
 }
 
-/// What comes next.
+/// Item at the current position.
 pub(super) enum Next<'c> {
     /// A page that has not been read.
     Page(Closed),
-    /// Entries of a page, from the present place on.
+    /// Entries of a page, from the current position on.
     Entries(&'c mut Leaf),
     End,
 }
 
-/// A page that has not been read.
+/// A page that has not been read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Closed {
     pub(super) id: NodeId,
@@ -45,7 +45,7 @@ impl<'s> Cursor<'s> {
         Ok(Self { store, root, open })
     }
 
-    /// Mode and attributes of the directory.
+    /// Returns mode and attributes of the directory.
     pub(super) fn head(&self) -> &Head {
         &self.root.head
     }
@@ -62,14 +62,14 @@ impl<'s> Cursor<'s> {
         Ok(Next::Page(Closed { id: child.page, level: top.page.level - 1 }))
     }
 
-    /// Goes past the page that comes next.
+    /// Skips the next page.
     pub(super) fn skip(&mut self) {
         if let Some(top) = self.open.last_mut() {
             top.skip();
         }
     }
 
-    /// Opens the page that comes next.
+    /// Reads the next page and descends into it.
     pub(super) fn enter(&mut self, closed: Closed) -> Result<()> {
         let Some(top) = self.open.last_mut() else { return Ok(()) };
         let times = match top.times.read(self.store, &top.page)? {
@@ -86,7 +86,7 @@ impl<'s> Cursor<'s> {
     }
 }
 
-/// A page and a place in it.
+/// A page and a position in it.
 pub(super) struct Leaf {
     id: NodeId,
     page: Arc<Page>,
@@ -103,7 +103,7 @@ impl Leaf {
         self.at += 1;
     }
 
-    /// Goes past entries that are the same in both lists.
+    /// Skips entries that are equal in both lists.
     pub(super) fn skip_same(&mut self, other: &mut Self) {
         let same = self.page.same_items(self.at, &other.page, other.at);
         self.at += same;
@@ -114,7 +114,7 @@ impl Leaf {
         self.page.name(self.at)
     }
 
-    /// The reference as it is stored.
+    /// Returns the encoded reference of the current entry.
     pub(super) fn reference(&self) -> &[u8] {
         self.page.body(self.at)
     }
@@ -128,7 +128,7 @@ impl Leaf {
         store.decode_entry(&self.page, times, self.at)
     }
 
-    /// Where the times of the entry are, which is a directory.
+    /// Returns the id of the times of the current entry, which must be a directory.
     pub(super) fn directory_times(&mut self, store: &Store) -> Result<Option<NodeId>> {
         let Some(times) = self.times.read(store, &self.page)? else { return Ok(None) };
         match times.time(self.at).map_err(|source| wrong(&self.id, source))? {
@@ -138,7 +138,7 @@ impl Leaf {
     }
 }
 
-/// The times of a page, read when something in the page differs.
+/// Times of a page, read only if an entry of the page differs.
 enum Times {
     Unknown,
     Closed(NodeId),

@@ -1,8 +1,8 @@
-//! Which removed and added entries are one thing under two names.
+//! Rename detection: pairs removed and added entries.
 //!
-//! Directories come first: a pair of equal ones is one rename, and neither is expanded. A directory that
-//! was removed at the top is looked for anywhere in what was added, and the other way round, so one that
-//! moved up or down is found as well. Files are paired last, among all that is left.
+//! Directories come first: a pair of equal ones is one rename, and neither is expanded. A directory that was
+//! removed at the top level is looked up among all added entries, and the other way round, so that one that
+//! moved up or down is found as well. Files are paired last, among the remaining entries.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::tree::{Entry, Node};
 use crate::walk_limits::WalkUsage;
 
-/// Turns what only one side has into differences.
+/// Turns removed and added entries into differences: renames, removals and additions.
 pub(super) fn settle(
     (old_store, removed): (&Store, Vec<Found>),
     (new_store, added): (&Store, Vec<Found>),
@@ -49,7 +49,8 @@ fn renamed(old: Found, new: Found) -> Difference {
     Difference { path: new.path, kind, old: Some(old.entry), new: Some(new.entry) }
 }
 
-/// What can be renamed as a whole. Every empty directory is equal, so that says nothing.
+/// Returns the id of a directory that can be renamed as a whole; `None` for an empty one, because all of
+/// these are equal.
 fn directory_id(entry: &Entry) -> Option<&NodeId> {
     match &entry.node {
         Node::Directory(directory) if directory.entries > 0 => Some(&directory.id),
@@ -57,7 +58,8 @@ fn directory_id(entry: &Entry) -> Option<&NodeId> {
     }
 }
 
-/// What files with the same content have in common. Every empty file is equal, so that says nothing.
+/// Returns a key that is equal for files with the same content; `None` for an empty file, because all of
+/// these are equal.
 fn content_key(entry: &Entry) -> Option<(u64, NodeId)> {
     let Node::File(file) = &entry.node else { return None };
     match file.extents.as_slice() {
@@ -96,7 +98,7 @@ impl Roots {
     }
 }
 
-/// Candidates for a rename by what they have in common, in the order in which they came.
+/// Candidates for a rename by key, in insertion order.
 struct Pool<K> {
     named: HashMap<(K, Vec<u8>), VecDeque<usize>>,
     any: HashMap<K, VecDeque<usize>>,
@@ -114,7 +116,8 @@ impl<K: Hash + Eq + Copy> Pool<K> {
         pool
     }
 
-    /// The first candidate with the same key and name. One that is not `free` never will be again.
+    /// Takes the first candidate with the same key and name. A candidate that is not `free` is dropped for
+    /// good.
     fn take_named(&mut self, key: K, name: &[u8], free: impl Fn(usize) -> bool) -> Option<usize> {
         first(self.named.get_mut(&(key, name.to_vec()))?, free)
     }
@@ -137,7 +140,7 @@ fn first(queue: &mut VecDeque<usize>, free: impl Fn(usize) -> bool) -> Option<us
     None
 }
 
-/// Pairs entries with equal keys: those with the same base name first.
+/// Pairs entries with equal keys, those with the same base name first.
 fn pair<K: Hash + Eq + Copy>(
     removed: &mut Roots,
     added: &mut Roots,
@@ -163,7 +166,7 @@ fn pair<K: Hash + Eq + Copy>(
     }
 }
 
-/// Everything that was added, parents before children, what is below an entry right after it.
+/// All added entries in depth-first order: parents before children, descendants right after their ancestor.
 #[derive(Default)]
 struct Forest(Vec<Member>);
 
@@ -171,7 +174,7 @@ struct Member {
     found: Option<Found>,
     parent: Option<usize>,
     depth: usize,
-    /// Something below it is part of a rename, so it is not equal to anything as a whole any more.
+    /// Set if an entry below was renamed away, so that the directory is no longer equal to another one.
     broken: bool,
 }
 
@@ -193,7 +196,7 @@ impl Forest {
         self.0[at].found.is_some() && !self.0[at].broken
     }
 
-    /// Takes an entry out, and everything below it with it.
+    /// Takes an entry out, together with everything below it.
     fn take(&mut self, at: usize) -> Option<Found> {
         let depth = self.0[at].depth;
         for below in self.0[at + 1..].iter_mut().take_while(|below| below.depth > depth) {
@@ -208,7 +211,7 @@ impl Forest {
     }
 }
 
-/// Lists what was added, except below directories that were removed elsewhere at the top.
+/// Lists all added entries, except below directories that were removed at the top level elsewhere.
 fn expand_added(
     store: &Store,
     added: Roots,
@@ -236,7 +239,7 @@ fn expand_added(
     Ok(forest)
 }
 
-/// Lists what was removed, except below directories that were added anywhere.
+/// Lists all removed entries, except below directories that were added anywhere.
 fn expand_removed(
     store: &Store,
     removed: Roots,

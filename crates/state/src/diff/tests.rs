@@ -7,11 +7,11 @@ use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::snapshot::Timestamp;
 
-/// Nodes that no store has: a test chooses which of them can be read.
+/// Nodes outside of any store: a test chooses which of them can be read.
 #[derive(Default)]
-struct Shelf(RefCell<HashMap<NodeId, Vec<u8>>>);
+struct NodeMap(RefCell<HashMap<NodeId, Vec<u8>>>);
 
-impl NodeSink for Shelf {
+impl NodeSink for NodeMap {
     fn put_node(&self, node: &[u8]) -> Result<NodeId> {
         let id = NodeId::of(node);
         self.0.borrow_mut().insert(id, node.to_vec());
@@ -19,7 +19,7 @@ impl NodeSink for Shelf {
     }
 }
 
-impl Shelf {
+impl NodeMap {
     fn directory<'e>(&self, mode: u16, entries: impl IntoIterator<Item = &'e Line>) -> Directory {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort();
@@ -48,41 +48,42 @@ fn directory(name: &str, directory: Directory) -> Line {
     (name.into(), NodeRef::Directory(directory.id).encode(), time.encode())
 }
 
-/// Reading this directory is an error.
+/// Returns a directory that cannot be read.
 fn unreadable(name: &str) -> Line {
     directory(name, Directory { id: NodeId::of(b"nowhere"), times: None })
 }
 
-struct Library {
+struct PartialStore {
     _directory: tempfile::TempDir,
     store: Store,
 }
 
-impl Library {
+impl PartialStore {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path()).unwrap();
         Self { _directory: directory, store }
     }
 
-    fn reveal(&self, shelf: &Shelf, id: NodeId) {
-        let node = shelf.0.borrow()[&id].clone();
+    fn add(&self, nodes: &NodeMap, id: NodeId) {
+        let node = nodes.0.borrow()[&id].clone();
         self.store.remember_page(id, Page::decode(node).unwrap());
     }
 
-    /// Makes readable what only one side has, and all times. How many nodes of directories those are.
-    fn reveal_what_differs(&self, old: &Shelf, new: &Shelf) -> usize {
-        let mut revealed = 0;
-        for (shelf, other) in [(old, new), (new, old)] {
-            for (id, node) in shelf.0.borrow().iter() {
+    /// Makes nodes readable that only one side has, and all times. Returns the number of directory nodes
+    /// among them.
+    fn add_differing(&self, old: &NodeMap, new: &NodeMap) -> usize {
+        let mut with_added = 0;
+        for (nodes, other) in [(old, new), (new, old)] {
+            for (id, node) in nodes.0.borrow().iter() {
                 let times = matches!(node[0], TAG_TIMES | TAG_TIMES_PAGE);
                 if times || !other.0.borrow().contains_key(id) {
-                    self.reveal(shelf, *id);
-                    revealed += usize::from(!times);
+                    self.add(nodes, *id);
+                    with_added += usize::from(!times);
                 }
             }
         }
-        revealed
+        with_added
     }
 
     fn tree(&self, directory: Directory) -> Tree {
@@ -111,98 +112,98 @@ fn many(count: usize) -> Vec<Line> {
 
 #[test]
 fn equal_directories_are_not_read() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
     let a = old.directory(0o755, &[unreadable("d"), file("f", "1"), unreadable("z")]);
     let b = new.directory(0o755, &[unreadable("d"), file("f", "2"), unreadable("z")]);
-    assert_eq!(library.reveal_what_differs(&old, &new), 2);
-    assert_eq!(summary(&library.diff(a, b).unwrap()), ["Modified f"]);
+    assert_eq!(store.add_differing(&old, &new), 2);
+    assert_eq!(summary(&store.diff(a, b).unwrap()), ["Modified f"]);
 }
 
-/// A directory of which all that can be known is its name.
+/// Returns a directory of which only the id is known.
 fn closed(name: &str, content: &str) -> Line {
     let directory = Directory { id: NodeId::of(content.as_bytes()), times: Some(NodeId::of(b"times")) };
     self::directory(name, directory)
 }
 
 #[test]
-fn of_two_trees_only_what_both_changed_is_read() {
-    let library = Library::new();
-    let shelf = Shelf::default();
+fn three_way_diff_reads_only_directories_that_both_changed() {
+    let store = PartialStore::new();
+    let nodes = NodeMap::default();
     let tree = |both: &str, [a, b, c, d]: [&str; 4], gone: &[Line]| {
-        let shared = shelf.directory(0o755, &[file("f", both), closed("c", c), closed("same", "same")]);
+        let shared = nodes.directory(0o755, &[file("f", both), closed("c", c), closed("same", "same")]);
         let lines = [directory("both", shared), closed("a", a), closed("b", b), closed("d", d)];
-        library.tree(revealed(&library, &shelf, shelf.directory(0o755, lines.iter().chain(gone)), shared))
+        store.tree(with_added(&store, &nodes, nodes.directory(0o755, lines.iter().chain(gone)), shared))
     };
     let base = tree("0", ["0", "0", "0", "0"], &[file("gone", "1")]);
     let one = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
     let other = tree("2", ["0", "2", "2", "2"], &[]);
-    // Both changed `d`: it is opened, and cannot be read.
-    assert!(diff_beside(&base, &one, &other).unwrap_err().is_corruption());
+    // Both changed `d`: it is opened, but cannot be read.
+    assert!(diff_both(&base, &one, &other).unwrap_err().is_corruption());
     let other = tree("2", ["0", "2", "2", "0"], &[]);
-    let [by_one, by_other] = diff_beside(&base, &one, &other).unwrap();
-    let alone = |side: &Beside| -> Vec<String> {
-        side.alone.iter().map(|one| String::from_utf8(one.path.clone()).unwrap()).collect()
+    let ThreeWayDiff { ours: by_one, theirs: by_other } = diff_both(&base, &one, &other).unwrap();
+    let one_sided = |side: &SideDiff| -> Vec<String> {
+        side.one_sided.iter().map(|one| String::from_utf8(one.path.clone()).unwrap()).collect()
     };
     assert_eq!(
-        (alone(&by_one), alone(&by_other)),
+        (one_sided(&by_one), one_sided(&by_other)),
         (vec!["a".into(), "d".into()], vec!["b".into(), "both/c".into()])
     );
     assert_eq!(summary(&by_one.differences), ["Modified both/f"]);
     assert_eq!(summary(&by_other.differences), ["Modified both/f", "Removed gone"]);
-    let [nothing, everything] = diff_beside(&base, &base, &other).unwrap();
-    assert!(nothing.alone.is_empty() && everything.differences.is_empty());
-    assert_eq!(alone(&everything), [""]);
+    let ThreeWayDiff { ours: nothing, theirs: everything } = diff_both(&base, &base, &other).unwrap();
+    assert!(nothing.one_sided.is_empty() && everything.differences.is_empty());
+    assert_eq!(one_sided(&everything), [""]);
 }
 
-fn revealed(library: &Library, shelf: &Shelf, root: Directory, below: Directory) -> Directory {
+fn with_added(store: &PartialStore, nodes: &NodeMap, root: Directory, below: Directory) -> Directory {
     for directory in [root, below] {
-        library.reveal(shelf, directory.id);
-        library.reveal(shelf, directory.times.unwrap());
+        store.add(nodes, directory.id);
+        store.add(nodes, directory.times.unwrap());
     }
     root
 }
 
 #[test]
 fn a_directory_that_cannot_be_read_is_an_error() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
     let other = new.directory(0o755, &[]);
     let a = old.directory(0o755, &[unreadable("d")]);
     let b = new.directory(0o755, &[directory("d", other)]);
-    library.reveal_what_differs(&old, &new);
-    assert!(library.diff(a, b).unwrap_err().is_corruption());
+    store.add_differing(&old, &new);
+    assert!(store.diff(a, b).unwrap_err().is_corruption());
 }
 
 #[test]
 fn a_renamed_directory_costs_the_same_whatever_its_size() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
     let lines = many(5_000);
     let large = old.directory(0o755, &lines);
     new.directory(0o755, &lines);
     let a = old.directory(0o755, &[directory("old-name", large), unreadable("x")]);
     let b = new.directory(0o755, &[directory("new-name", large), unreadable("x")]);
-    assert_eq!(library.reveal_what_differs(&old, &new), 2);
-    library.reveal(&old, large.id);
+    assert_eq!(store.add_differing(&old, &new), 2);
+    store.add(&old, large.id);
     assert!(old.0.borrow().len() > 40, "the directory has pages, and none of them can be read");
-    assert_eq!(summary(&library.diff(a, b).unwrap()), ["old-name => new-name"]);
+    assert_eq!(summary(&store.diff(a, b).unwrap()), ["old-name => new-name"]);
 }
 
 #[test]
 fn a_directory_that_moved_down_is_not_read_either() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
     let lines = many(5_000);
     let large = old.directory(0o755, &lines);
     new.directory(0o755, &lines);
     let a = old.directory(0o755, &[directory("src", large)]);
     let inner = new.directory(0o755, &[directory("src", large), file("README", "hello")]);
     let b = new.directory(0o755, &[directory("packages", inner)]);
-    library.reveal_what_differs(&old, &new);
-    library.reveal(&old, large.id);
+    store.add_differing(&old, &new);
+    store.add(&old, large.id);
     assert_eq!(
-        summary(&library.diff(a, b).unwrap()),
+        summary(&store.diff(a, b).unwrap()),
         ["Added packages", "Added packages/README", "src => packages/src"]
     );
 }
@@ -215,13 +216,13 @@ fn only_pages_that_differ_are_read() {
     edited.remove(31_234);
     edited.push(file("file-45000x", "added"));
     for (from, to) in [(&lines, &edited), (&edited, &lines)] {
-        let library = Library::new();
-        let (old, new) = (Shelf::default(), Shelf::default());
+        let store = PartialStore::new();
+        let (old, new) = (NodeMap::default(), NodeMap::default());
         let (a, b) = (old.directory(0o755, from), new.directory(0o755, to));
-        let readable = library.reveal_what_differs(&old, &new);
+        let readable = store.add_differing(&old, &new);
         assert!(readable <= 2 * 2 * 4, "{readable} nodes differ");
         assert!(old.0.borrow().len() > 400);
-        let found = summary(&library.diff(a, b).unwrap());
+        let found = summary(&store.diff(a, b).unwrap());
         let (gone, there) = if from.len() == lines.len() && from[7_000] == lines[7_000] {
             ("Removed", "Added")
         } else {
@@ -238,12 +239,12 @@ fn only_pages_that_differ_are_read() {
 fn lists_of_different_depth_are_compared() {
     let lines = many(60_000);
     for (from, to) in [(60_000, 100), (100, 60_000), (257, 256), (256, 257), (300, 60_000), (0, 300)] {
-        let library = Library::new();
-        let (old, new) = (Shelf::default(), Shelf::default());
+        let store = PartialStore::new();
+        let (old, new) = (NodeMap::default(), NodeMap::default());
         let a = old.directory(0o755, &lines[..from]);
         let b = new.directory(0o755, &lines[..to]);
-        library.reveal_what_differs(&old, &new);
-        let found = library.diff(a, b).unwrap();
+        store.add_differing(&old, &new);
+        let found = store.diff(a, b).unwrap();
         let kind = if from < to { DifferenceKind::Added } else { DifferenceKind::Removed };
         assert!(found.iter().all(|difference| difference.kind == kind));
         assert_eq!(found.len(), from.abs_diff(to), "{from} and {to} entries");
@@ -251,19 +252,19 @@ fn lists_of_different_depth_are_compared() {
 }
 
 #[test]
-fn times_come_along_and_are_no_difference() {
-    let library = Library::new();
-    let shelf = Shelf::default();
+fn times_are_not_a_difference() {
+    let store = PartialStore::new();
+    let nodes = NodeMap::default();
     let line = file("f", "1");
     let later = EntryTime::Modified { time: Timestamp(2), link: Some(9) }.encode();
-    let a = shelf.directory(0o755, &[line.clone(), file("g", "1")]);
+    let a = nodes.directory(0o755, &[line.clone(), file("g", "1")]);
     let b =
-        shelf.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
+        nodes.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
     for directory in [a, b] {
-        library.reveal(&shelf, directory.id);
-        library.reveal(&shelf, directory.times.unwrap());
+        store.add(&nodes, directory.id);
+        store.add(&nodes, directory.times.unwrap());
     }
-    let found = library.diff(a, b).unwrap();
+    let found = store.diff(a, b).unwrap();
     assert_eq!(summary(&found), ["Modified g"]);
     assert_eq!(found[0].old.as_ref().unwrap().modified, Some(Timestamp(1)));
     let new = found[0].new.as_ref().unwrap();
@@ -272,28 +273,28 @@ fn times_come_along_and_are_no_difference() {
 
 #[test]
 fn the_mode_of_the_root_is_a_difference_at_the_empty_path() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
     let a = old.directory(0o755, &[unreadable("d")]);
     let b = new.directory(0o700, &[unreadable("d")]);
-    library.reveal_what_differs(&old, &new);
-    let found = library.diff(a, b).unwrap();
+    store.add_differing(&old, &new);
+    let found = store.diff(a, b).unwrap();
     assert_eq!(summary(&found), ["ModeChanged "]);
     assert_eq!(found[0].new.as_ref().unwrap().node.mode(), 0o700);
 }
 
 #[test]
 fn a_tree_deeper_than_a_stack_is_compared() {
-    let library = Library::new();
-    let (old, new) = (Shelf::default(), Shelf::default());
-    let nest = |shelf: &Shelf, content: &str| {
-        let bottom = shelf.directory(0o755, &[file("f", content)]);
-        (0..5_000).fold(bottom, |below, _| shelf.directory(0o755, &[directory("d", below)]))
+    let store = PartialStore::new();
+    let (old, new) = (NodeMap::default(), NodeMap::default());
+    let nest = |nodes: &NodeMap, content: &str| {
+        let bottom = nodes.directory(0o755, &[file("f", content)]);
+        (0..5_000).fold(bottom, |below, _| nodes.directory(0o755, &[directory("d", below)]))
     };
     let (a, b) = (nest(&old, "1"), nest(&new, "2"));
     let empty = new.directory(0o755, &[]);
-    library.reveal_what_differs(&old, &new);
-    assert_eq!(library.diff(a, b).unwrap().len(), 1);
-    let all = library.diff(a, empty).unwrap();
+    store.add_differing(&old, &new);
+    assert_eq!(store.diff(a, b).unwrap().len(), 1);
+    let all = store.diff(a, empty).unwrap();
     assert_eq!(all.len(), 5_001);
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::node::Xattrs;
 use crate::platform::NO_ATTRIBUTE;
 
-/// The `user.*` attributes. A filesystem without any has none.
+/// Reads the `user.*` attributes. Empty if the file system does not support any.
 pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
     let mut xattrs = Xattrs::new();
     let mut names = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
                 value.truncate(length);
                 xattrs.insert(name.to_vec(), value);
             }
-            // Gone in between.
+            // Removed in between.
             Err(NO_ATTRIBUTE) => {}
             Err(error) => return Err(error),
         }
@@ -35,7 +35,8 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
     Ok(xattrs)
 }
 
-/// Makes the `user.*` attributes of a file what they should be.
+/// Sets the `user.*` attributes of a file to `wanted`. Removes others, unless the file is `fresh` and has
+/// none.
 pub(super) fn write(file: impl AsFd, wanted: &Xattrs, fresh: bool) -> Result<(), Errno> {
     if !fresh {
         for name in read(&file)?.keys().filter(|name| !wanted.contains_key(*name)) {
@@ -48,11 +49,11 @@ pub(super) fn write(file: impl AsFd, wanted: &Xattrs, fresh: bool) -> Result<(),
     Ok(())
 }
 
-/// What the kernel keeps its notes about an overlay in, where it keeps them in user attributes.
+/// Prefix of the kernel's overlay attributes on a mount with `userxattr`.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// The attributes as a layer of an overlay holds them: what would be taken for the kernel's notes gets one `overlay.`
-/// more, which the kernel takes off again.
+/// Escapes attributes for a layer of an overlay: a name that the kernel would take for its own gets another
+/// `overlay.`, which the kernel strips again.
 pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
     if !xattrs.keys().any(|name| name.starts_with(OVERLAY)) {
         return Cow::Borrowed(xattrs);
@@ -64,8 +65,7 @@ pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
     Cow::Owned(xattrs.iter().map(|(name, value)| (escaped(name), value.clone())).collect())
 }
 
-/// The attributes of a file in a layer of such an overlay, as whoever set them knows them. The kernel's own notes are
-/// none.
+/// Reverses [`escape`] for a file in a layer of an overlay. The kernel's own attributes are dropped.
 pub(super) fn unescape(xattrs: Xattrs) -> Xattrs {
     let own = |name: Vec<u8>| match name.strip_prefix(OVERLAY) {
         Some(rest) => rest.strip_prefix(b"overlay.").map(|rest| [OVERLAY, rest].concat()),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_note_of_the_kernels_is_escaped_and_comes_back() {
+    fn overlay_like_attributes_are_escaped_and_unescaped() {
         let names = ["user.a", "user.overlay.opaque", "user.overlay.overlay.x", "user.overlayed"];
         let xattrs: Xattrs = names.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
         let escaped = escape(&xattrs).into_owned();

@@ -1,4 +1,4 @@
-//! Checkouts: making a directory hold what a snapshot holds.
+//! Checkouts: writing the content of a snapshot into a directory.
 
 use std::fmt;
 use std::io;
@@ -18,65 +18,65 @@ use crate::tree::Tree;
 
 use super::error::{Context, DirectoryError, Result};
 use super::leftovers::{new_mark, remove_leftovers};
-use super::state::Known;
+use super::state::TrackedDirectory;
 use super::switch::Switch;
 
-/// Bytes that a file, directory or symlink takes beside its content, as a [`WriteLimit`] counts them.
+/// Bytes that a [`WriteLimit`] counts for a file, directory or symlink besides its content.
 pub(super) const ENTRY_BYTES: u64 = 4096;
 
-/// Limit on what a checkout writes. It is asked before every piece, by several threads at once.
+/// Limit on the bytes that a checkout writes. It is called before every write, by several threads at once.
 pub trait WriteLimit: fmt::Debug + Send + Sync {
-    /// Counts so many bytes more. An error ends the checkout; what was written until then stays.
+    /// Counts `bytes` more. An error aborts the checkout; what was written before stays.
     fn take(&self, bytes: u64) -> io::Result<()>;
 }
 
-/// How a snapshot is checked out.
+/// Options of a checkout.
 #[derive(Debug, Clone, Default)]
 pub struct CheckoutOptions {
-    /// Undo local changes, and replace what is in the way.
+    /// Undo local changes, and replace untracked files that are in the way.
     pub force: bool,
     /// Keep set-uid and set-gid bits.
     pub keep_set_id: bool,
     /// Return only when everything is on disk.
     pub sync: bool,
-    /// User and group that everything is to belong to; whoever does this, when not said.
+    /// User and group id that own everything that is written; `None` for those of the process.
     pub owner: Option<(u32, u32)>,
-    /// Directories that together hold the same tree, the uppermost first: files share their blocks with those there, where
-    /// the filesystem can.
+    /// Directories that together hold the same tree, the uppermost first. Files are made as reflink copies of
+    /// the files there if the file system supports it.
     pub share: Vec<PathBuf>,
-    /// The directory is to be a layer of an overlay that keeps its notes in user attributes: attributes of the tree
-    /// that look like such notes are escaped, so that they stay data.
+    /// Escape attributes with the prefix of overlay attributes, so that they stay data. For a directory that
+    /// becomes a layer of an overlay with `userxattr`.
     pub escape: bool,
-    /// Limit on what is written; none when not said.
+    /// Limit on the bytes written; `None` for no limit.
     pub limit: Option<Arc<dyn WriteLimit>>,
 }
 
-/// What a checkout did.
+/// Result of a checkout.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckoutReport {
-    /// Files, symlinks and directories made or replaced.
+    /// Number of files, symlinks and directories created or replaced.
     pub written: u64,
-    /// Those removed.
+    /// Number of entries removed.
     pub removed: u64,
-    /// Those that were there already, among those that had to be looked at.
+    /// Number of entries that were checked and did not have to be changed.
     pub unchanged: u64,
     /// Bytes of file content written.
     pub bytes: u64,
-    /// Whether this went on with a checkout that had been interrupted.
+    /// Set if an interrupted checkout was resumed.
     pub resumed: bool,
-    /// Whether the directory was known to hold the snapshot, so that nothing was done. Local changes were not
-    /// looked for; with force they would have been undone.
-    pub already: bool,
+    /// Set if the directory was already recorded as a checkout of the snapshot, so that nothing was done.
+    /// Local changes were not looked for; with `force` they would have been undone.
+    pub up_to_date: bool,
 }
 
-/// A tree with its times.
+/// Ids of a tree and of its times.
 pub(super) type Ids = (NodeId, NodeId);
 
-/// Makes `directory` hold what `snapshot` holds.
+/// Writes the content of `snapshot` into `directory`.
 ///
-/// A directory that holds another snapshot is changed only where the two differ. Files that were changed
-/// since are not touched: the checkout is refused before anything is done, unless forced. Files that
-/// neither snapshot knows stay. An interrupted checkout goes on where it stopped.
+/// A directory that holds another snapshot is changed only where the two differ. A checkout that would
+/// overwrite local changes fails before anything is written, unless forced. Files that neither snapshot has
+/// are left alone. An interrupted checkout is resumed by the next one.
 pub fn checkout(
     store: &Store,
     snapshot: &Snapshot,
@@ -84,14 +84,14 @@ pub fn checkout(
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    std::fs::create_dir_all(directory).on("create", directory)?;
-    let known = Known::of(store, directory)?;
-    let (root, lent) = known.open_as_owner()?;
+    std::fs::create_dir_all(directory).context("create", directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
+    let (root, former_mode) = known.open_as_owner()?;
     let done = check_out(store, snapshot, &known, &root, options, progress);
-    if let Some(mode) = lent
-        && !done.as_ref().is_ok_and(|report| !report.already)
+    if let Some(mode) = former_mode
+        && !done.as_ref().is_ok_and(|report| !report.up_to_date)
     {
-        fchmod(&root, mode).on("change", &known.path)?;
+        fchmod(&root, mode).context("change", &known.path)?;
     }
     done
 }
@@ -99,26 +99,28 @@ pub fn checkout(
 fn check_out(
     store: &Store,
     snapshot: &Snapshot,
-    known: &Known<'_>,
+    known: &TrackedDirectory<'_>,
     root: &OwnedFd,
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    // From here on, a collection leaves alone what the two trees hold.
+    // Protects the objects of both trees from garbage collection.
     let _guard = store.guard()?;
     let target: Ids = (snapshot.tree.root(), snapshot.times);
     let marks = remove_leftovers(known, root, known.marks(root)?)?;
-    // In an empty directory nothing is left of what it held: all of it is written anew.
-    let is_empty = is_empty(root).on("list", &known.path)?;
-    let held = if is_empty { None } else { known.held(root)? };
-    let mut from: Option<Ids> =
-        held.as_ref().and_then(|held| held.tree).map(|(tree, times)| (tree.root(), times));
+    // An empty directory has nothing left of its former tree: everything is written anew.
+    let is_empty = is_empty(root).context("list", &known.path)?;
+    let checkout_state = if is_empty { None } else { known.checkout_state(root)? };
+    let mut from: Option<Ids> = checkout_state
+        .as_ref()
+        .and_then(|checkout_state| checkout_state.tree)
+        .map(|(tree, times)| (tree.root(), times));
     known.has_usable_index()?;
-    let foreign = held.is_none() && !is_empty;
+    let foreign = checkout_state.is_none() && !is_empty;
     if foreign && !options.force {
         return Err(DirectoryError::NotEmpty { directory: known.path.clone() });
     }
-    if let Some((tree, _)) = held.as_ref().and_then(|held| held.tree)
+    if let Some((tree, _)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.tree)
         && !options.force
         && store.snapshots_with_tree(&tree)?.is_empty()
     {
@@ -127,9 +129,10 @@ fn check_out(
     let mut report = CheckoutReport::default();
     let mark = new_mark();
     let switch = || Switch::new(store, known, root, options, &mark, progress);
-    if let Some((tree, times)) = held.as_ref().and_then(|held| held.towards) {
-        // Somewhere between two trees: finish that first, then both are known to be one. Unless it is to go back, and
-        // every entry is looked at anyway: then as if it had been finished.
+    if let Some((tree, times)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.towards) {
+        // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
+        // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
+        // counts as finished.
         let towards = (tree.root(), times);
         if !(options.force && from == Some(target)) {
             run(&switch(), from, towards, &marks, &mut report)?;
@@ -140,18 +143,18 @@ fn check_out(
     if from != Some(target) || options.force {
         run(&switch(), from, target, &marks, &mut report)?;
     } else {
-        report.already = !report.resumed;
+        report.up_to_date = !report.resumed;
     }
     if options.sync {
-        platform::sync_filesystem(root).on("sync", &known.path)?;
+        platform::sync_filesystem(root).context("sync", &known.path)?;
     }
     Ok(report)
 }
 
-/// Brings a directory that holds what `from` holds to what `to` holds, without making it a checkout of either.
+/// Changes a directory from the content of `from` to that of `to`, without making it a checkout of either.
 ///
-/// What the store knew the directory to hold stays noted: where the directory differs from that, it has local changes.
-/// Refused and interrupted as a checkout is; one that was interrupted is finished by the next checkout.
+/// The recorded checkout state of the directory is kept: differences to it count as local changes. Fails and
+/// can be interrupted like a checkout; an interrupted one is finished by the next checkout.
 pub fn apply_changes(
     store: &Store,
     from: &Snapshot,
@@ -160,21 +163,20 @@ pub fn apply_changes(
     options: &CheckoutOptions,
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
-    let known = Known::of(store, directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    let before = known.noted(&root)?;
+    let before = known.recorded(&root)?;
     let marks = known.marks(&root)?;
-    known.set_held(&root, Some((from.tree, from.times)), None, marks)?;
+    known.set_checkout_state(&root, Some((from.tree, from.times)), None, marks)?;
     let done = checkout(store, to, directory, options, progress);
-    let is_between = known.noted(&root)?.is_some_and(|held| held.towards.is_some());
+    let is_between = known.recorded(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
     if done.is_ok() || !is_between {
-        known.restore_note(&root, before)?;
+        known.restore_state(&root, before)?;
     }
     done
 }
 
-/// Writes a tree into an empty directory. Nothing is remembered about it: it is no checkout, and its files count
-/// for no stat index.
+/// Writes a tree into an empty directory. No checkout state and no stat records are kept.
 pub fn materialize(
     tree: &Tree,
     directory: &Path,
@@ -182,9 +184,9 @@ pub fn materialize(
     progress: &dyn Progress,
 ) -> Result<CheckoutReport> {
     let store = tree.store();
-    let known = Known::of(store, directory)?;
+    let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
-    if !is_empty(&root).on("list", &known.path)? {
+    if !is_empty(&root).context("list", &known.path)? {
         return Err(DirectoryError::NotEmpty { directory: known.path });
     }
     let mark = new_mark();
@@ -194,12 +196,12 @@ pub fn materialize(
     progress.end();
     done?;
     if options.sync {
-        platform::sync_filesystem(&root).on("sync", &known.path)?;
+        platform::sync_filesystem(&root).context("sync", &known.path)?;
     }
     Ok(switch.report())
 }
 
-/// Switches from one tree to the other. The marks of earlier checkouts that are still needed stay noted.
+/// Switches from one tree to the other. Marks of earlier checkouts that are still needed are kept.
 fn run(
     switch: &Switch<'_>,
     from: Option<Ids>,
@@ -213,15 +215,15 @@ fn run(
     }
     let ids = |(tree, times): Ids| (TreeId::from(tree), times);
     let with_mine = [marks, &[switch.mark.to_owned()]].concat();
-    known.set_held(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
-    failpoint::hit("checkout-started").on("check out into", &known.path)?;
+    known.set_checkout_state(switch.root, from.map(ids), Some(ids(to)), with_mine)?;
+    failpoint::hit("checkout-started").context("check out into", &known.path)?;
     progress.begin("checking out entries", None);
     let done = crate::pool::run(|| switch.apply(from, to));
     progress.end();
     done?;
     switch.finish(report)?;
-    failpoint::hit("checkout-applied").on("check out into", &known.path)?;
-    known.set_held(switch.root, Some(ids(to)), None, marks.to_vec())
+    failpoint::hit("checkout-applied").context("check out into", &known.path)?;
+    known.set_checkout_state(switch.root, Some(ids(to)), None, marks.to_vec())
 }
 
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {

@@ -9,41 +9,41 @@ use crate::walk_limits::LimitExceeded;
 
 use super::skipped::Skipped;
 
-/// Why a directory could not be snapshotted or checked out into.
+/// Error of taking a snapshot of a directory or of a checkout.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
     /// A system call failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// On what.
+        /// File or directory that it was attempted on.
         path: PathBuf,
-        /// What the system said.
+        /// Error from the operating system.
         source: io::Error,
     },
-    /// The target holds changes that a checkout would undo.
+    /// A checkout would undo local changes.
     #[error("{directory} has local changes in {} that would be lost", count(.paths))]
     LocalEdits {
         /// The directory.
         directory: PathBuf,
-        /// Paths inside it.
+        /// Changed paths, relative to the directory.
         paths: Vec<PathBuf>,
     },
-    /// What the target holds was a snapshot, which was removed.
+    /// The directory holds the content of a snapshot that was removed.
     #[error("{directory} holds what no snapshot of this store has any more")]
     Unsaved {
         /// The directory.
         directory: PathBuf,
     },
-    /// The target holds something and is not known to be a checkout.
+    /// The directory is not empty and not a checkout of this store.
     #[error("{directory} is not empty and is not a checkout of this store")]
     NotEmpty {
         /// The directory.
         directory: PathBuf,
     },
-    /// Two names that the target's filesystem cannot tell apart.
+    /// Two names are the same to the target's file system, for example because it ignores case.
     #[error("the filesystem of {directory} cannot hold {path}: another name is the same to it")]
     Collision {
         /// The directory.
@@ -51,15 +51,15 @@ pub enum DirectoryError {
         /// The second of the two names.
         path: PathBuf,
     },
-    /// A snapshot that was to be complete would have lacked something.
+    /// A snapshot with [`SnapshotOptions::complete`](super::SnapshotOptions::complete) would lack entries.
     #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
-        /// The first thousand entries that could not be read, and why; not empty.
+        /// First thousand entries that could not be read, with reasons; not empty.
         skipped: Vec<Skipped>,
-        /// Number of all that could not be read.
+        /// Number of all entries that could not be read.
         count: u64,
     },
-    /// A tree deeper than anything should be.
+    /// The directory is nested too deeply.
     #[error("{} is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path.as_os_str().as_bytes()))]
     TooDeep {
         /// The path.
@@ -70,7 +70,7 @@ pub enum DirectoryError {
     TooLarge {
         /// The directory.
         directory: PathBuf,
-        /// The limit that was reached.
+        /// Limit that was exceeded.
         exceeded: LimitExceeded,
     },
     /// The store underneath failed.
@@ -85,7 +85,7 @@ fn count(paths: &[PathBuf]) -> String {
     }
 }
 
-/// Paths named in a message: enough to act on, and not all of a large directory.
+/// Most paths in a message.
 const NAMED_MAX: usize = 5;
 
 fn lacking(skipped: &[Skipped], count: u64) -> String {
@@ -101,13 +101,13 @@ fn lacking(skipped: &[Skipped], count: u64) -> String {
 
 pub(super) type Result<T, E = DirectoryError> = std::result::Result<T, E>;
 
-/// Names action and path in an error of the system.
+/// Adds the attempted action and the path to a system error.
 pub(super) trait Context<T> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T>;
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
-    fn on(self, action: &'static str, path: &Path) -> Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|error| DirectoryError::Io { action, path: path.to_owned(), source: error.into() })
     }
 }

@@ -1,4 +1,4 @@
-//! What a snapshot of a directory would have left out.
+//! Ignored paths among the changes of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,42 +8,43 @@ use crate::tree::{Node, Tree, join, path_names};
 
 use super::ignores::{IGNORE_FILE, Ignores};
 
-/// Which of the things that are new or changed would not be in a snapshot of the directory, by the `.workspaceignore` files
-/// of the tree before. Of a directory that is left out as a whole only its own path is told. Sorted.
+/// Returns new and changed paths that a snapshot of the directory would ignore, by the `.workspaceignore`
+/// files of the tree `before`. For a directory that is ignored as a whole, only its own path is returned.
+/// Sorted.
 pub fn ignored_paths(before: &Tree, differences: &[Difference]) -> Result<Vec<Vec<u8>>> {
     let mut rules = Rules { tree: before, of: BTreeMap::new() };
     let mut found = BTreeSet::new();
     for difference in differences {
         if let Some(new) = &difference.new {
-            found.extend(rules.left_out(&difference.path, matches!(new.node, Node::Directory(_)))?);
+            found.extend(rules.ignored_part(&difference.path, matches!(new.node, Node::Directory(_)))?);
         }
     }
     Ok(found.into_iter().collect())
 }
 
-/// The rules that hold in each directory, read once.
+/// Rules of each directory, read once.
 struct Rules<'a> {
     tree: &'a Tree,
     of: BTreeMap<Vec<u8>, Ignores>,
 }
 
 impl Rules<'_> {
-    /// The part of a path that is left out, if one is.
-    fn left_out(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
+    /// Returns the prefix of a path that is ignored, if there is one.
+    fn ignored_part(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
         let names = path_names(path).unwrap_or_default();
         let (mut at, mut ignores) = (Vec::new(), Ignores::default());
         for (number, name) in names.iter().enumerate() {
             ignores = self.inside(&at, &ignores)?;
             at = join(&at, name);
             let is_directory = is_directory || number + 1 < names.len();
-            if !ignores.is_empty() && ignores.leaves_out(&at, is_directory) {
+            if !ignores.is_empty() && ignores.is_ignored(&at, is_directory) {
                 return Ok(Some(at));
             }
         }
         Ok(None)
     }
 
-    /// The rules in a directory, where `around` holds around it.
+    /// Returns the rules in a directory whose parent has the rules `around`.
     fn inside(&mut self, directory: &[u8], around: &Ignores) -> Result<Ignores> {
         if let Some(known) = self.of.get(directory) {
             return Ok(known.clone());

@@ -1,4 +1,4 @@
-//! `.workspaceignore`: what a snapshot leaves out, in gitignore syntax.
+//! `.workspaceignore` files: paths that a snapshot ignores, in gitignore syntax.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::path::relative;
 
-/// Name of the file that says what to leave out of the directory it is in and those below.
+/// Name of the ignore file, which applies to its directory and everything below.
 pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
 
-/// The rules that hold in a directory: its own and those of the directories around it.
+/// Rules of a directory: its own and those of its parents.
 #[derive(Clone, Default)]
 pub(super) struct Ignores {
     levels: Vec<Arc<Gitignore>>,
 }
 
 impl Ignores {
-    /// The rules inside `directory`, whose ignore file has this content.
+    /// Returns the rules inside `directory`, whose ignore file has this content.
     pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
         let mut builder = GitignoreBuilder::new(Path::new("/").join(relative(directory)));
         for line in String::from_utf8_lossy(rules).lines() {
-            // A line that is no pattern matches nothing, as in git.
+            // An invalid line matches nothing, as in git.
             drop(builder.add_line(None, line));
         }
         let mut levels = self.levels.clone();
@@ -30,8 +30,8 @@ impl Ignores {
         Self { levels }
     }
 
-    /// Whether to leave out what has this path. The innermost rule that says anything decides.
-    pub(super) fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
+    /// Returns true if a path is ignored. The innermost matching rule wins.
+    pub(super) fn is_ignored(&self, path: &[u8], is_directory: bool) -> bool {
         let path = Path::new("/").join(relative(path));
         for level in self.levels.iter().rev() {
             match level.matched(&path, is_directory) {
@@ -55,14 +55,14 @@ mod tests {
     #[test]
     fn rules_hold_below_their_file_and_inner_ones_win() {
         let outer = Ignores::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
-        assert!(outer.leaves_out(b"a/x.log", false));
-        assert!(outer.leaves_out(b"build", true));
-        assert!(!outer.leaves_out(b"build", false));
-        assert!(!outer.leaves_out(b"sub/build", true));
-        assert!(!outer.leaves_out(b"keep.log", false));
+        assert!(outer.is_ignored(b"a/x.log", false));
+        assert!(outer.is_ignored(b"build", true));
+        assert!(!outer.is_ignored(b"build", false));
+        assert!(!outer.is_ignored(b"sub/build", true));
+        assert!(!outer.is_ignored(b"keep.log", false));
         let inner = outer.with(b"sub", b"!x.log\n/y\n");
-        assert!(!inner.leaves_out(b"sub/x.log", false));
-        assert!(inner.leaves_out(b"sub/y", false));
-        assert!(inner.leaves_out(b"sub/z.log", false));
+        assert!(!inner.is_ignored(b"sub/x.log", false));
+        assert!(inner.is_ignored(b"sub/y", false));
+        assert!(inner.is_ignored(b"sub/z.log", false));
     }
 }

@@ -1,16 +1,16 @@
-//! Labels of hard-linked files: names of one file have one label in a snapshot.
+//! Link labels of hard-linked files: all names of one file have the same label in a snapshot.
 //!
-//! In one directory a label is a function of the inode: the hash of its number, or what a checkout gave it
-//! because the snapshot says so. The latter are two rows each beside the stat records, from inode to label and
-//! back, so that no second inode is given a label that is taken.
+//! In one directory a label is a function of the inode: the hash of its number, or the label that a checkout
+//! assigned because the snapshot has it. Assigned labels have two rows each in the table of stat records,
+//! from inode to label and back, so that no second inode gets a label that is taken.
 
 use crate::error::Result;
 
 use super::stat_index::key;
-use super::state::Known;
+use super::state::TrackedDirectory;
 
-impl Known<'_> {
-    /// The label of a file with several names.
+impl TrackedDirectory<'_> {
+    /// Returns the label of a file with several names.
     pub(super) fn label_of(&self, inode: u64) -> Result<u64> {
         if let Some(label) = self.number(&inode_key(inode))? {
             return Ok(label);
@@ -22,8 +22,8 @@ impl Known<'_> {
         Ok(label)
     }
 
-    /// Remembers which inodes got which labels. The inode that had a label before has it no more. A label that
-    /// no inode has any more stays taken: what was called otherwise because of it keeps its name.
+    /// Records the labels of inodes. An inode that had one of these labels before loses it. A label without
+    /// an inode stays taken, so that labels derived to avoid it do not change.
     pub(super) fn set_labels(&self, labels: &[(u64, u64)]) -> Result<()> {
         if labels.is_empty() {
             return Ok(());
@@ -57,7 +57,7 @@ fn number(row: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(row.try_into().ok()?))
 }
 
-/// No path in a tree begins with a slash.
+/// Returns a key that cannot collide with a path, which never begins with a slash.
 fn inode_key(inode: u64) -> Vec<u8> {
     format!("/inode/{inode}").into_bytes()
 }

@@ -1,7 +1,8 @@
-//! Files that a checkout is writing, where they need a name before they are whole.
+//! Temporary files of a checkout.
 //!
-//! Their names carry a mark of that checkout alone, which is noted with what the directory holds before the
-//! first of them is made. Only names with a noted mark are taken for leftovers: anything else is somebody's own.
+//! Their names contain a unique mark of that checkout, which is recorded in the checkout state of the
+//! directory before the first of them is created. Only names with a recorded mark count as leftovers:
+//! anything else belongs to the user.
 
 use std::os::fd::OwnedFd;
 
@@ -15,34 +16,38 @@ use crate::snapshot::Timestamp;
 use crate::tree::join;
 
 use super::error::{Context, Result};
-use super::lent::Lent;
-use super::path::shown;
-use super::read::looks;
-use super::state::Known;
+use super::path::full_path;
+use super::read::fingerprint;
+use super::state::TrackedDirectory;
 use super::switch::{READ, WRITE, times};
+use super::temporary_access::TemporaryAccess;
 
-const TEMPORARY: &str = ".workspace-new-";
+const TEMPORARY_PREFIX: &str = ".workspace-new-";
 
-/// A mark that nobody else has.
+/// Returns a unique mark.
 pub(super) fn new_mark() -> String {
     Uuid::now_v7().simple().to_string()
 }
 
-/// A name for a file that is being written.
+/// Returns a name for a temporary file.
 pub(super) fn temporary_name(mark: &str, number: u64) -> Vec<u8> {
-    format!("{TEMPORARY}{mark}-{number}").into_bytes()
+    format!("{TEMPORARY_PREFIX}{mark}-{number}").into_bytes()
 }
 
-/// Whether a checkout with one of these marks made this name.
+/// Returns true if a checkout with one of these marks created this name.
 pub(super) fn is_leftover(name: &[u8], marks: &[String]) -> bool {
-    let Some(rest) = name.strip_prefix(TEMPORARY.as_bytes()) else { return false };
+    let Some(rest) = name.strip_prefix(TEMPORARY_PREFIX.as_bytes()) else { return false };
     marks.iter().any(|mark| rest.strip_prefix(mark.as_bytes()).is_some_and(|rest| rest.starts_with(b"-")))
 }
 
-/// Removes what checkouts with these marks left, anywhere in the directory: a snapshot taken meanwhile may
-/// have made it hold another tree, so that nothing says where they are. Returns the marks that are still needed:
-/// somebody else's directory that may not be looked into can hold what was left.
-pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<String>) -> Result<Vec<String>> {
+/// Removes leftovers of checkouts with these marks, anywhere in the directory: a snapshot taken since may
+/// have changed its recorded tree, so their paths are unknown. Returns the marks that are still needed,
+/// because a directory of another user could not be read and may hold leftovers.
+pub(super) fn remove_leftovers(
+    known: &TrackedDirectory<'_>,
+    root: &OwnedFd,
+    marks: Vec<String>,
+) -> Result<Vec<String>> {
     if marks.is_empty() {
         return Ok(marks);
     }
@@ -51,58 +56,59 @@ pub(super) fn remove_leftovers(known: &Known<'_>, root: &OwnedFd, marks: Vec<Str
     let mut open = vec![Below { around: 0, name: Vec::new() }];
     while let Some(Below { around, name }) = open.pop() {
         known.store.cancel().check().map_err(StoreError::from)?;
-        // All that was read since the directory around this one was read is below that one too.
+        // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
+        // path.
         path.truncate(around);
         path = join(&path, &name);
-        let lent = Lent::new(root, &known.path);
-        let cleaned = clean(known, &lent, &path, &marks, &mut open);
-        lent.give_back()?;
+        let access = TemporaryAccess::new(root, &known.path);
+        let cleaned = clean(known, &access, &path, &marks, &mut open);
+        access.restore()?;
         all_seen &= cleaned?;
     }
     Ok(if all_seen { Vec::new() } else { marks })
 }
 
-/// A directory that is still to be looked into, without its path: that may be long, and there may be many.
+/// A queued directory. Only its name is kept: paths may be long, and there may be many.
 struct Below {
-    /// Length of the path around it.
+    /// Length of the parent's path.
     around: usize,
     name: Vec<u8>,
 }
 
-/// Removes leftovers from one directory, whose time stays what it is, and notes those below it. Whether it could
-/// be looked into.
+/// Removes leftovers from one directory without changing its mtime, and queues its subdirectories. Returns
+/// false if it could not be read.
 fn clean(
-    known: &Known<'_>,
-    lent: &Lent<'_>,
+    known: &TrackedDirectory<'_>,
+    access: &TemporaryAccess<'_>,
     path: &[u8],
     marks: &[String],
     below: &mut Vec<Below>,
 ) -> Result<bool> {
-    let here = || shown(&known.path, path);
-    let fd = match lent.open(path, READ) {
+    let here = || full_path(&known.path, path);
+    let fd = match access.open(path, READ) {
         Ok(fd) => fd,
-        // Gone.
+        // Removed meanwhile.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
-        Err(error) => return Err(error).on("open", &here()),
+        Err(error) => return Err(error).context("open", &here()),
     };
-    let left = list(&fd, path.len(), marks, below).on("list", &here())?;
+    let left = list(&fd, path.len(), marks, below).context("list", &here())?;
     if left.is_empty() {
         return Ok(true);
     }
-    let fd = lent.open(path, WRITE).on("open", &here())?;
-    let before = Timestamp(looks(&fstat(&fd).on("stat", &here())?).mtime);
+    let fd = access.open(path, WRITE).context("open", &here())?;
+    let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &here())?).mtime);
     for name in left {
         match unlinkat(&fd, name.as_slice(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error).on("remove", &shown(&known.path, &join(path, &name))),
+            Err(error) => return Err(error).context("remove", &full_path(&known.path, &join(path, &name))),
         }
     }
-    futimens(&fd, &times(before)).on("set the times of", &here())?;
+    futimens(&fd, &times(before)).context("set the times of", &here())?;
     Ok(true)
 }
 
-/// The leftovers in a directory, whose path is `around` bytes long; notes the directories in it.
+/// Returns the leftovers in a directory, whose path is `around` bytes long, and queues its subdirectories.
 fn list(
     fd: &OwnedFd,
     around: usize,
@@ -127,7 +133,7 @@ fn list(
     Ok(left)
 }
 
-/// Not every filesystem says in a listing what is a directory.
+/// Returns the type of an entry. Not every file system reports it in a listing.
 fn kind(fd: &OwnedFd, name: &[u8], listed: FileType) -> FileType {
     match listed {
         FileType::Unknown => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
@@ -141,12 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_with_a_noted_mark_are_leftovers() {
+    fn only_names_with_a_recorded_mark_are_leftovers() {
         let (mine, other) = (new_mark(), new_mark());
         let marks = [mine.clone()];
         assert!(is_leftover(&temporary_name(&mine, 7), &marks));
         assert!(!is_leftover(&temporary_name(&other, 7), &marks));
-        assert!(!is_leftover(format!("{TEMPORARY}{mine}").as_bytes(), &marks));
+        assert!(!is_leftover(format!("{TEMPORARY_PREFIX}{mine}").as_bytes(), &marks));
         assert!(!is_leftover(b".workspace-new-1-1", &marks));
         assert!(!is_leftover(&temporary_name(&mine, 7), &[]));
     }

@@ -1,4 +1,4 @@
-//! The entries of a directory in a tree, as they are stored: most are only compared.
+//! Entries of a directory in a tree, in encoded form: most are only compared.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct Listing {
     leaves: Vec<(Arc<Page>, Arc<Page>)>,
 }
 
-/// One entry, not decoded.
+/// One encoded entry.
 #[derive(Clone, Copy)]
 pub(super) struct Raw<'l> {
     pub(super) name: &'l [u8],
@@ -22,7 +22,7 @@ pub(super) struct Raw<'l> {
     pub(super) time: &'l [u8],
 }
 
-/// A name, and what the old and the new tree have there.
+/// A name with its entries in the old and the new tree.
 pub(super) struct Pair<'l> {
     pub(super) name: &'l [u8],
     pub(super) before: Option<Raw<'l>>,
@@ -30,7 +30,7 @@ pub(super) struct Pair<'l> {
 }
 
 impl Listing {
-    /// The entries of a directory; none without one.
+    /// Reads the entries of a directory; empty for `None`.
     pub(super) fn of(store: &Store, directory: Option<Ids>) -> Result<Self> {
         let mut listing = Self::default();
         if let Some((node, times)) = directory {
@@ -60,7 +60,7 @@ fn raw<'l>(page: &'l Page, times: &'l Page, at: usize) -> Raw<'l> {
 }
 
 impl Pair<'_> {
-    /// Whether both trees have the same there.
+    /// Returns true if both trees have the same entry.
     pub(super) fn is_same(&self) -> bool {
         match (self.before, self.after) {
             (Some(before), Some(after)) => before.reference == after.reference && before.time == after.time,
@@ -69,7 +69,7 @@ impl Pair<'_> {
     }
 }
 
-/// Every name of two listings. What goes comes first, to make room for what comes.
+/// Pairs the entries of two listings by name. Removed entries come first, to free space.
 pub(super) fn pairs<'l>(old: &'l Listing, new: &'l Listing) -> Vec<Pair<'l>> {
     let (mut gone, mut there) = (Vec::new(), Vec::new());
     let mut before = old.iter().peekable();

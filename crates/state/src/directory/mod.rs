@@ -1,7 +1,7 @@
-//! Real directories: taking snapshots of them and checking snapshots out into them.
+//! Directories of the file system: taking snapshots of them and checking out snapshots into them.
 //!
-//! Everything here works relative to an open directory and never follows a symlink inside it, so that
-//! nothing outside is read or written whatever the tree or the directory holds.
+//! Everything works relative to an open directory and never follows a symlink inside it, so that nothing
+//! outside is read or written, whatever the tree or the directory contains.
 
 mod attributes;
 mod checkout;
@@ -10,7 +10,6 @@ mod ignored;
 mod ignores;
 mod labels;
 mod leftovers;
-mod lent;
 mod listing;
 mod parallel;
 mod path;
@@ -20,35 +19,36 @@ mod skipped;
 mod stat_index;
 mod state;
 mod switch;
+mod temporary_access;
 
 pub use checkout::{CheckoutOptions, CheckoutReport, WriteLimit, apply_changes, checkout, materialize};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
+pub use read::{DirectoryReader, open_plain, user_attributes};
 pub(crate) use read::{Read, ReadError, read_file};
-pub use read::{Reading, open_plain, user_attributes};
 pub use scan::{
-    DirectoryPreview, SnapshotOptions, SnapshotReport, note_snapshot, preview_directory,
-    preview_directory_with, snapshot_directory, snapshot_directory_with,
+    DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with,
+    snapshot_directory, snapshot_directory_with, track_snapshot,
 };
 pub use skipped::{SkipReason, Skipped, SkippedEntries};
-pub use stat_index::Looks;
+pub use stat_index::StatFingerprint;
 pub(crate) use switch::times as timestamps;
 
-/// The user attributes of a file in a layer of an overlay that keeps its notes in user attributes, as whoever set them
-/// knows them.
+/// Unescapes user attributes of a file in a layer of an overlay with `userxattr`. The kernel's own attributes
+/// are dropped.
 pub fn unescape_attributes(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
     attributes::unescape(xattrs)
 }
 
-/// The user attributes of a file as a layer of such an overlay holds them, so that they stay data.
+/// Escapes user attributes for a file in a layer of such an overlay, so that they stay data.
 pub fn escape_attributes(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
     attributes::escape(xattrs).into_owned()
 }
 
-/// The stat index's format, for [`crate::testing`].
+/// Format of the stat index, for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) mod stat_record {
-    use super::stat_index::{Looks, StatEntry, StatRecord};
+    use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
     use crate::id::NodeId;
 
     pub(crate) fn reencode(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -57,13 +57,13 @@ pub(crate) mod stat_record {
 
     pub(crate) fn samples() -> Vec<Vec<u8>> {
         let (node, times) = (NodeId::of(b"node"), NodeId::of(b"times"));
-        let own = Looks { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
-        let file = Looks { mode: 0o100_644, size: 3, mtime: -1, ctime: 9, inode: 12 };
+        let own = StatFingerprint { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
+        let file = StatFingerprint { mode: 0o100_644, size: 3, mtime: -1, ctime: 9, inode: 12 };
         let entries = vec![
-            StatEntry { name: b"a".to_vec(), looks: file, trusted: true },
+            StatEntry { name: b"a".to_vec(), fingerprint: file, trusted: true },
             StatEntry {
                 name: b"b".to_vec(),
-                looks: Looks::of_directory(0o040_700, node, times),
+                fingerprint: StatFingerprint::of_directory(0o040_700, node, times),
                 trusted: false,
             },
         ];

@@ -1,7 +1,8 @@
-//! Working on many things at once with few open files.
+//! Parallel work with a bounded number of open directories.
 //!
-//! While a thread waits for its parts it takes up other work, which may open a directory and wait in turn. So
-//! walks close a directory before they go below it, and where parts need it open, only so many may wait at once.
+//! A rayon thread that waits for its subtasks starts other tasks, which may open a directory and wait in
+//! turn. So walks close a directory before they descend, and the number of directories that stay open
+//! meanwhile is bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,12 +10,12 @@ use rayon::prelude::*;
 
 use super::error::Result;
 
-/// Directories of this process that may be open while their entries are worked on in parallel.
+/// Most directories of this process that may be open while their entries are processed in parallel.
 const OPEN_MAX: usize = 16;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// In parallel where there is more than one thing to do.
+/// Runs `work` for all items, in parallel if there is more than one.
 pub(super) fn each<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -22,26 +23,26 @@ pub(super) fn each<T: Sync, R: Send>(
     if items.len() > 1 { items.par_iter().map(work).collect() } else { items.iter().map(work).collect() }
 }
 
-/// The same for work during which a directory stays open: one after the other if too many are.
+/// Runs `work` for all items while a directory stays open: sequentially if too many are open.
 pub(super) fn each_while_open<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
-    let turn = Turn::take();
-    if turn.is_one_of_few { each(items, work) } else { items.iter().map(work).collect() }
+    let slot = OpenSlot::take();
+    if slot.is_within_limit { each(items, work) } else { items.iter().map(work).collect() }
 }
 
-struct Turn {
-    is_one_of_few: bool,
+struct OpenSlot {
+    is_within_limit: bool,
 }
 
-impl Turn {
+impl OpenSlot {
     fn take() -> Self {
-        Self { is_one_of_few: OPEN.fetch_add(1, Ordering::Relaxed) < OPEN_MAX }
+        Self { is_within_limit: OPEN.fetch_add(1, Ordering::Relaxed) < OPEN_MAX }
     }
 }
 
-impl Drop for Turn {
+impl Drop for OpenSlot {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Opening things beneath a directory without ever leaving it.
+//! Opening files beneath a directory without leaving it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +15,8 @@ pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Er
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// The same for a directory whose own mode keeps even its owner out: it is given the bits that are missing
-/// for `need`. Returns the mode it had, if that was changed.
+/// Opens a directory whose mode may deny access even to its owner: the bits missing for `need` are added.
+/// Returns the former mode if it was changed.
 pub(super) fn open_as_owner(
     root: impl AsFd,
     path: &[u8],
@@ -36,13 +36,14 @@ pub(super) fn open_as_owner(
     let handle = Handle::of_directory(&root, path)?;
     let mode = Mode::from_raw_mode(handle.stat()?.st_mode & 0o7777);
     if handle.chmod(mode | Mode::RWXU).is_err() {
-        // Somebody else's.
+        // Owned by another user.
         return opened.map(|fd| (fd, None));
     }
     Ok((open_directory(&root, path)?, Some(mode)))
 }
 
-/// Nothing can be looked up in a root that keeps its owner out, not even itself; but it is open.
+/// Adds permissions to a root that denies access to its owner. Lookups in it fail, even of `.`, so this uses
+/// the open descriptor.
 fn open_root_as_owner(
     root: impl AsFd,
     opened: Result<OwnedFd, Errno>,
@@ -54,10 +55,10 @@ fn open_root_as_owner(
     Ok((open_directory(&root, b"")?, Some(mode)))
 }
 
-/// Opens a file for reading whose own mode keeps even its owner out.
+/// Opens a file for reading, even if its mode denies that to its owner.
 pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let reading = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match openat(&directory, name, reading, Mode::empty()) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(&directory, name, flags, Mode::empty()) {
         Err(Errno::ACCESS) => {}
         other => return other,
     }
@@ -68,17 +69,17 @@ pub(super) fn open_file_as_owner(directory: impl AsFd, name: &[u8]) -> Result<Ow
     }
     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
     handle.chmod(mode | Mode::RUSR).map_err(|_| Errno::ACCESS)?;
-    let opened = openat(&directory, name, reading, Mode::empty());
+    let opened = openat(&directory, name, flags, Mode::empty());
     handle.chmod(mode)?;
     opened
 }
 
-/// For people: the path of something beneath `root`.
-pub(super) fn shown(root: &Path, path: &[u8]) -> PathBuf {
+/// Joins `root` and a path, for messages.
+pub(super) fn full_path(root: &Path, path: &[u8]) -> PathBuf {
     root.join(relative(path))
 }
 
-/// A path inside a tree as a path of this system.
+/// Converts a path inside a tree to a path of the system.
 pub(super) fn relative(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }

@@ -1,4 +1,4 @@
-//! Reading files that others may be writing.
+//! Consistent reading of files that may be written to at the same time.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,22 +17,22 @@ use crate::platform::{links_of, mode_bits};
 
 use super::attributes;
 use super::path::open_directory;
-use super::stat_index::Looks;
+use super::stat_index::StatFingerprint;
 
-/// How often a file that changes while it is read is read before giving up.
+/// Number of attempts to read a file that keeps changing.
 const ATTEMPTS: usize = 4;
-/// Clocks of filesystems tick every few milliseconds: a change right after another may not show.
-const TICK: i64 = 20_000_000;
-/// Filesystems that keep whole seconds.
-const COARSE_TICK: i64 = 2_000_000_000;
-/// A call that writes changes the times when it begins, not while it goes on: what changed so short a time
-/// ago may still be changing without that showing, and is read twice.
-const WRITING: i64 = 2_000_000_000;
-/// Longest file read in one call.
-const BUFFER: usize = 1 << 20;
+/// Clock granularity of file systems, in nanoseconds: two changes within it may have the same timestamp.
+const CLOCK_TICK: i64 = 20_000_000;
+/// Clock granularity of file systems with whole seconds, in nanoseconds.
+const COARSE_CLOCK_TICK: i64 = 2_000_000_000;
+/// Duration in nanoseconds. A write changes the timestamps when it begins, not while it is in progress: a
+/// file that changed more recently than this may still be changing, and is read twice.
+const RECENT_WRITE: i64 = 2_000_000_000;
+/// Size of the read buffer in bytes.
+const READ_BUFFER: usize = 1 << 20;
 
-pub(crate) fn looks(stat: &Stat) -> Looks {
-    Looks {
+pub(crate) fn fingerprint(stat: &Stat) -> StatFingerprint {
+    StatFingerprint {
         mode: mode_bits(stat.st_mode),
         size: stat.st_size as u64,
         mtime: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
@@ -45,94 +45,95 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Whether a later change to something read now would show in its times.
+/// Returns true if a later change to a file read at `now` is certain to change its fingerprint (git's racy
+/// timestamp rule).
 ///
-/// Only ctime counts: nobody can set it.
-pub(super) fn is_settled(looks: &Looks, now: i64) -> bool {
-    let tick = if looks.ctime % 1_000_000_000 == 0 { COARSE_TICK } else { TICK };
-    now.saturating_sub(looks.ctime) > tick
+/// Only ctime counts: it cannot be set by users.
+pub(super) fn is_trustworthy(fingerprint: &StatFingerprint, now: i64) -> bool {
+    let tick = if fingerprint.ctime % 1_000_000_000 == 0 { COARSE_CLOCK_TICK } else { CLOCK_TICK };
+    now.saturating_sub(fingerprint.ctime) > tick
 }
 
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// How files of a directory are read. What is not said is done as for any directory.
-pub trait Reading: Sync {
-    /// Opens a file for reading. Never follows a link, never waits for a writer.
+/// Access to the files of a directory. The default methods suit any directory.
+pub trait DirectoryReader: Sync {
+    /// Opens a file for reading. Must not follow a symlink or block.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
         open_plain(directory, name)
     }
 
-    /// Opens the directory at `path` beneath `root` for listing. Never follows a link. `path` may be empty: the root
-    /// itself.
+    /// Opens the directory at `path` beneath `root` for listing. Must not follow a symlink. An empty `path`
+    /// is the root itself.
     fn open_directory(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
         Ok(open_directory(root, path)?)
     }
 
-    /// Status of a name in a directory, of a link itself.
+    /// Returns the status of an entry, without following a symlink.
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
         Ok(statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Target of a symlink.
+    /// Returns the target of a symlink.
     fn read_link(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
         Ok(readlinkat(directory, name, Vec::new())?.into_bytes())
     }
 
-    /// The user attributes of an open file or directory.
+    /// Returns the user attributes of an open file or directory.
     fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
         user_attributes(file)
     }
 
-    /// Whether nobody writes meanwhile, so that one reading is enough.
-    fn is_still(&self) -> bool {
+    /// Returns true if no process writes to the directory meanwhile, so that files need not be read twice.
+    fn is_quiescent(&self) -> bool {
         false
     }
 }
 
-/// Opens a file for reading: never blocks on a fifo, never follows a link, never becomes anyone's terminal.
+/// Opens a file for reading. Does not block on a FIFO, follow a symlink or acquire a controlling terminal.
 pub fn open_plain(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(openat(directory, name, flags, rustix::fs::Mode::empty())?)
 }
 
-/// The `user.*` attributes of an open file or directory.
+/// Reads the `user.*` attributes of an open file or directory.
 pub fn user_attributes(file: BorrowedFd<'_>) -> io::Result<Xattrs> {
     Ok(attributes::read(file)?)
 }
 
-/// As for any directory that others may be writing to.
-pub(super) struct Plain;
+/// Reader for a directory that other processes may write to.
+pub(super) struct PlainReader;
 
-impl Reading for Plain {}
+impl DirectoryReader for PlainReader {}
 
-/// The same while nobody writes.
-pub(super) struct Still;
+/// Reader for a directory that no process writes to.
+pub(super) struct QuiescentReader;
 
-impl Reading for Still {
-    fn is_still(&self) -> bool {
+impl DirectoryReader for QuiescentReader {
+    fn is_quiescent(&self) -> bool {
         true
     }
 }
 
-/// What came of reading a file.
+/// Outcome of reading a file.
 pub(crate) enum Read {
     File {
         node: FileNode,
-        looks: Looks,
-        /// Names the file has, in this tree or elsewhere.
+        fingerprint: StatFingerprint,
+        /// Number of hard links, inside or outside of this tree.
         links: u64,
-        /// Whether a change after this reading would show.
-        settled: bool,
+        /// True if a later change is certain to change the fingerprint.
+        trusted: bool,
     },
-    /// Not a regular file any more, or gone.
+    /// Removed, or no longer a regular file.
     Vanished,
-    /// It did not hold still.
+    /// Kept changing while it was read.
     Changing,
 }
 
-/// Why a file could not be read.
+/// Error of reading a file.
 pub(crate) enum ReadError {
     System(Errno),
     Store(StoreError),
@@ -150,16 +151,16 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// Reads a file into the batch. What is stored is what the file held at one moment, or nothing.
+/// Reads a file into the batch. The stored content is consistent: it existed at one moment.
 pub(crate) fn read_file(
     batch: &Batch,
-    reading: &dyn Reading,
+    reader: &dyn DirectoryReader,
     directory: impl AsFd,
     name: &[u8],
 ) -> Result<Read, ReadError> {
-    let mut first: Option<(Looks, FileNode)> = None;
+    let mut first: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
-        let file = match reading.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
+        let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
             Err(error) => return Err(error.into()),
@@ -169,24 +170,28 @@ pub(crate) fn read_file(
             return Ok(Read::Vanished);
         }
         let started = now();
-        let seen = looks(&before);
+        let seen = fingerprint(&before);
         let extents = read_content(batch, &file, &before)?;
-        let xattrs = reading.attributes(file.as_fd()).map_err(|error| errno(&error))?;
-        if looks(&fstat(&file)?) != seen {
+        let xattrs = reader.attributes(file.as_fd()).map_err(|error| errno(&error))?;
+        if fingerprint(&fstat(&file)?) != seen {
             first = None;
             continue;
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
-        let settled = is_settled(&seen, started);
-        let done = Read::File { node: node.clone(), looks: seen, links: links_of(&before), settled };
+        let trusted = is_trustworthy(&seen, started);
+        let done = Read::File { node: node.clone(), fingerprint: seen, links: links_of(&before), trusted };
         let age = started.saturating_sub(seen.ctime);
-        // A clock far ahead will not settle soon: stored, but read again next time.
-        if reading.is_still() || !(-TICK..=WRITING).contains(&age) || first == Some((seen, node.clone())) {
+        // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
+        // time.
+        if reader.is_quiescent()
+            || !(-CLOCK_TICK..=RECENT_WRITE).contains(&age)
+            || first == Some((seen, node.clone()))
+        {
             return Ok(done);
         }
         first = Some((seen, node));
-        if age < TICK {
-            std::thread::sleep(Duration::from_nanos((TICK - age) as u64 + 1));
+        if age < CLOCK_TICK {
+            std::thread::sleep(Duration::from_nanos((CLOCK_TICK - age) as u64 + 1));
         }
     }
     Ok(Read::Changing)
@@ -203,7 +208,7 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
     }
     let mut writer = ContentWriter::new(batch);
     let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
-    let mut buffer = vec![0; size.min(BUFFER as u64) as usize];
+    let mut buffer = vec![0; size.min(READ_BUFFER as u64) as usize];
     let mut at = 0;
     while at < size {
         let data = if sparse { next_data(file, at, size)? } else { at };
@@ -211,10 +216,10 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
         at = data;
         let end = if sparse && at < size { next_hole(file, at, size)? } else { size };
         while at < end {
-            let want = (end - at).min(BUFFER as u64) as usize;
+            let want = (end - at).min(READ_BUFFER as u64) as usize;
             let len = pread(file, &mut buffer[..want], at)?;
             if len == 0 {
-                // Shorter than it was: the look afterwards finds that out.
+                // The file shrank: the comparison of fingerprints detects that.
                 return Ok(writer.finish()?);
             }
             writer.push(&buffer[..len])?;
@@ -225,18 +230,19 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
 }
 
 thread_local! {
-    /// Room for a small file. Most files are small: making it anew for each would take longer than reading them.
-    static SMALL: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Buffer for small files. Most files are small: allocating it for each would take longer than reading
+    /// them.
+    static SMALL_FILE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>, ReadError> {
-    SMALL.with_borrow_mut(|room| {
-        if room.len() < size {
-            room.resize(WHOLE_MAX, 0);
+    SMALL_FILE_BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < size {
+            buffer.resize(WHOLE_MAX, 0);
         }
         let mut at = 0;
         while at < size {
-            match pread(file, &mut room[at..size], at as u64)? {
+            match pread(file, &mut buffer[at..size], at as u64)? {
                 0 => break,
                 len => at += len,
             }
@@ -244,7 +250,7 @@ fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>,
         if at == 0 {
             return Ok(Vec::new());
         }
-        let chunk = batch.put_chunk(&room[..at])?;
+        let chunk = batch.put_chunk(&buffer[..at])?;
         Ok(vec![Extent::Data { len: at as u64, chunk }])
     })
 }
@@ -252,7 +258,7 @@ fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>,
 fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<u64, Errno> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) => Ok(data.min(size)),
-        // Nothing but hole from here.
+        // Only a hole from here on.
         Err(Errno::NXIO) => Ok(size),
         Err(Errno::INVAL) => Ok(at),
         Err(error) => Err(error),
@@ -267,7 +273,7 @@ fn next_hole(file: &OwnedFd, at: u64, size: u64) -> Result<u64, Errno> {
     }
 }
 
-/// A whole file, as it is; nothing if it is no regular file.
+/// Reads a whole file; `None` if it is not a regular file.
 pub(super) fn read_plain(directory: impl AsFd, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     use std::io::Read as _;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -14,12 +14,12 @@ use crate::error::StoreError;
 use crate::id::NodeId;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
-use crate::pending::Pending;
 use crate::platform::{RawDir, links_of};
 use crate::progress::Progress;
 use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree::{DEPTH_MAX, Tree, join};
+use crate::uncommitted_objects::UncommittedObjects;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
 use crate::walk_limits::{LimitExceeded, WalkUsage};
 
@@ -27,28 +27,31 @@ use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};
 use super::leftovers::is_leftover;
 use super::parallel::{each, each_while_open};
-use super::path::{relative, shown};
-use super::read::{Plain, Read, ReadError, Reading, Still, errno, is_settled, looks, now, read_file};
+use super::path::{full_path, relative};
+use super::read::{
+    DirectoryReader, PlainReader, QuiescentReader, Read, ReadError, errno, fingerprint, is_trustworthy, now,
+    read_file,
+};
 use super::skipped::{SkipReason, Skipped, SkippedEntries};
-use super::stat_index::{Looks, StatEntry, StatRecord};
-use super::state::Known;
+use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
+use super::state::TrackedDirectory;
 
-/// How a directory is snapshotted.
+/// Options of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// What the snapshot's record says.
+    /// Description of the snapshot.
     pub new: NewSnapshot,
-    /// Whether `.workspaceignore` files are honoured.
+    /// Honour `.workspaceignore` files.
     pub ignore: bool,
-    /// Whether the directory counts as holding the snapshot from then on, so that a checkout may replace it by
-    /// another. Not for a snapshot that will not stay: what a checkout replaced would be nowhere any more.
-    pub note: bool,
-    /// Whether nobody writes to the directory meanwhile, so that young files need not be read twice.
-    pub still: bool,
-    /// Whether to fail with [`DirectoryError::Incomplete`], before anything is committed, when something of the user's
-    /// cannot be read. Otherwise it is left out and reported.
+    /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
+    /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
+    pub track: bool,
+    /// No process writes to the directory meanwhile, so that recently changed files need not be read twice.
+    pub quiescent: bool,
+    /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
+    /// Otherwise it is skipped and reported.
     pub complete: bool,
-    /// Name every socket, device and named pipe that is left out, not only the first thousand.
+    /// Report every skipped socket, device and named pipe by name, not only the first thousand.
     pub all_special: bool,
 }
 
@@ -57,72 +60,73 @@ impl Default for SnapshotOptions {
         Self {
             new: NewSnapshot::default(),
             ignore: true,
-            note: true,
-            still: false,
+            track: true,
+            quiescent: false,
             complete: false,
             all_special: false,
         }
     }
 }
 
-/// What a snapshot of a directory took and left.
+/// Result of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotReport {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// Regular files in it.
+    /// Number of regular files in it.
     pub files: u64,
-    /// Directories in it, the root not counted.
+    /// Number of directories in it, without the root.
     pub directories: u64,
-    /// Symlinks in it.
+    /// Number of symlinks in it.
     pub symlinks: u64,
-    /// Bytes of the files in it.
+    /// Total size of its files in bytes.
     pub bytes: u64,
-    /// Files whose content had to be read.
+    /// Number of files whose content had to be read.
     pub files_read: u64,
-    /// The first thousand entries that are not in it, and why. What an ignore file leaves out is not listed.
+    /// First thousand skipped entries, with reasons. Ignored entries are not listed.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that are not in it.
+    /// Number of all skipped entries.
     pub skipped_count: u64,
 }
 
-/// What a directory holds, as a tree that is not part of the store.
+/// Content of a directory as an uncommitted tree.
 #[derive(Clone)]
 pub struct DirectoryPreview {
-    /// What a snapshot would hold.
+    /// Tree that a snapshot would have.
     pub tree: Tree,
-    /// The first thousand entries that it would not hold, and why.
+    /// First thousand entries that a snapshot would skip, with reasons.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that it would not hold.
+    /// Number of all entries that a snapshot would skip.
     pub skipped_count: u64,
 }
 
 /// Takes a snapshot of a directory.
 ///
-/// Files that look as they did at the last snapshot of, or checkout into, this directory are not read.
+/// Files whose fingerprint has not changed since the last snapshot of, or checkout into, this directory are
+/// not read.
 pub fn snapshot_directory(
     store: &Store,
     directory: &Path,
     options: SnapshotOptions,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let reading = reading_of(&options);
-    snapshot_directory_with(store, directory, options, reading, progress)
+    let reader = reader_for(&options);
+    snapshot_directory_with(store, directory, options, reader, progress)
 }
 
-/// Takes a snapshot of a directory whose files are opened by `reading`.
+/// Takes a snapshot of a directory whose files are accessed through `reader`.
 pub fn snapshot_directory_with(
     store: &Store,
     directory: &Path,
     options: SnapshotOptions,
-    reading: &dyn Reading,
+    reader: &dyn DirectoryReader,
     progress: &dyn Progress,
 ) -> Result<SnapshotReport> {
-    let known = Known::of(store, directory)?;
-    let root = known.open_for(reading)?;
-    // The batch guards what the stat index refers to from being collected.
+    let known = TrackedDirectory::of(store, directory)?;
+    let root = known.open_for(reader)?;
+    // The batch protects objects that the stat index refers to from garbage collection.
     let batch = store.batch()?;
-    let scan = Scan::new(&known, &root, &batch, &options, reading, progress)?;
+    let scan = Scan::new(&known, &root, &batch, &options, reader, progress)?;
     let done = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(&options)?;
     let parents = options.new.parents.clone();
@@ -130,10 +134,10 @@ pub fn snapshot_directory_with(
         commit_snapshot(store, batch.finish()?, done.node.into(), done.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
-    if options.note {
-        // The next checkout still has to remove what is left.
+    if options.track {
+        // The next checkout still has to remove leftovers.
         let marks = known.marks(&root)?;
-        known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
+        known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
     }
     let counts = &scan.counts;
     Ok(SnapshotReport {
@@ -148,51 +152,52 @@ pub fn snapshot_directory_with(
     })
 }
 
-/// Lets a directory count as holding a snapshot that was taken of it without a note, so that a checkout may bring it from
-/// there to another. What was changed in it since then counts as local changes.
-pub fn note_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
-    let known = Known::of(store, directory)?;
+/// Records a directory as a checkout of a snapshot that was taken of it without doing so, so that a checkout
+/// may replace its content. Changes since the snapshot count as local changes.
+pub fn track_snapshot(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
+    let known = TrackedDirectory::of(store, directory)?;
     let root = known.open()?;
     let marks = known.marks(&root)?;
-    known.set_held(&root, Some((snapshot.tree, snapshot.times)), None, marks)
+    known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)
 }
 
-/// What a snapshot of the directory would hold. Costs what a snapshot costs, and nothing is kept.
+/// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
+/// nothing.
 pub fn preview_directory(
     store: &Store,
     directory: &Path,
     options: &SnapshotOptions,
     progress: &dyn Progress,
 ) -> Result<DirectoryPreview> {
-    preview_directory_with(store, directory, options, reading_of(options), progress)
+    preview_directory_with(store, directory, options, reader_for(options), progress)
 }
 
-/// What a snapshot of a directory whose files are opened by `reading` would hold.
+/// Returns the tree that a snapshot of a directory would have whose files are accessed through `reader`.
 pub fn preview_directory_with(
     store: &Store,
     directory: &Path,
     options: &SnapshotOptions,
-    reading: &dyn Reading,
+    reader: &dyn DirectoryReader,
     progress: &dyn Progress,
 ) -> Result<DirectoryPreview> {
-    let known = Known::of(store, directory)?;
-    let root = known.open_for(reading)?;
+    let known = TrackedDirectory::of(store, directory)?;
+    let root = known.open_for(reader)?;
     let guard = Arc::new(store.guard()?);
     let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
-    let scan = Scan::new(&known, &root, &batch, options, reading, progress)?;
+    let scan = Scan::new(&known, &root, &batch, options, reader, progress)?;
     let done = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(options)?;
-    let store = store.with_pending(Pending::new(store, batch.finish()?, None, guard));
+    let store = store.with_uncommitted(UncommittedObjects::new(store, batch.finish()?, None, guard));
     let tree = Tree::open(&store, done.node.into(), Some(done.times))?;
     Ok(DirectoryPreview { tree, skipped, skipped_count })
 }
 
-/// The way any directory is read.
-fn reading_of(options: &SnapshotOptions) -> &'static dyn Reading {
-    if options.still { &Still } else { &Plain }
+/// Returns the default reader for these options.
+fn reader_for(options: &SnapshotOptions) -> &'static dyn DirectoryReader {
+    if options.quiescent { &QuiescentReader } else { &PlainReader }
 }
 
-/// The store, if it lies inside the directory: never part of its own snapshots.
+/// Returns the path of the store if it is inside the directory: it is never part of its own snapshots.
 fn own_directory(store: &Store, directory: &Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
@@ -210,13 +215,13 @@ struct Counts {
 struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
-    reading: &'a dyn Reading,
-    known: &'a Known<'a>,
+    reader: &'a dyn DirectoryReader,
+    known: &'a TrackedDirectory<'a>,
     root: &'a OwnedFd,
     use_index: bool,
     ignore: bool,
     own: Option<Vec<u8>>,
-    /// Of checkouts that did not end: what they were writing is left out.
+    /// Marks of unfinished checkouts: their temporary files are skipped.
     marks: Vec<String>,
     progress: &'a dyn Progress,
     counts: Counts,
@@ -225,30 +230,30 @@ struct Scan<'a> {
     changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
-/// A directory that was read.
+/// Result of reading a directory.
 #[derive(Clone, Copy)]
 struct Done {
     node: NodeId,
     times: NodeId,
 }
 
-/// A name as it was found.
+/// An entry found in a directory.
 struct Seen {
     name: Vec<u8>,
-    looks: Looks,
+    fingerprint: StatFingerprint,
     kind: FileType,
-    /// Number of names, here or elsewhere.
+    /// Number of hard links, inside or outside of this tree.
     links: u64,
 }
 
-/// An entry ready to be written into its directory.
+/// An entry that is ready to be written into its directory.
 enum Ready {
-    /// As the stat index's node has it.
+    /// Unchanged: the same as in the node of the stat record.
     Kept,
     New {
         reference: Vec<u8>,
         time: Vec<u8>,
-        looks: Looks,
+        fingerprint: StatFingerprint,
         trusted: bool,
     },
     Directory(Done),
@@ -256,11 +261,11 @@ enum Ready {
 
 impl<'a> Scan<'a> {
     fn new(
-        known: &'a Known<'a>,
+        known: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         batch: &'a Batch,
         options: &SnapshotOptions,
-        reading: &'a dyn Reading,
+        reader: &'a dyn DirectoryReader,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         let store = known.store;
@@ -272,7 +277,7 @@ impl<'a> Scan<'a> {
         Ok(Self {
             store,
             batch,
-            reading,
+            reader,
             known,
             root,
             use_index: known.has_usable_index()?,
@@ -298,7 +303,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Entries that were left out, sorted, and the number of all. An error if the snapshot is to be complete and is not.
+    /// Returns the skipped entries, sorted, and their number. Fails if the snapshot must be complete and is
+    /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<Skipped>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         if options.complete { skipped.finish_complete() } else { Ok(skipped.finish()) }
@@ -306,19 +312,19 @@ impl<'a> Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads a directory and everything below; nothing if it vanished.
+    /// Reads a directory and everything below; `None` if it vanished.
     fn directory(
         &self,
         path: &[u8],
         depth: usize,
         ignores: &Ignores,
-        known: Option<Looks>,
+        known: Option<StatFingerprint>,
     ) -> Result<Option<Done>> {
         if depth > DEPTH_MAX {
-            return Err(DirectoryError::TooDeep { path: shown(&self.known.path, path) });
+            return Err(DirectoryError::TooDeep { path: full_path(&self.known.path, path) });
         }
-        self.must_go_on()?;
-        let opened = self.reading.open_directory(self.root.as_fd(), path);
+        self.check_cancelled()?;
+        let opened = self.reader.open_directory(self.root.as_fd(), path);
         let fd = match opened.map_err(|error| errno(&error)) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if depth > 0 => return Ok(None),
@@ -326,12 +332,12 @@ impl Scan<'_> {
                 self.skip(path, SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(error) => return Err(error).on("open", &shown(&self.known.path, path)),
+            Err(error) => return Err(error).context("open", &full_path(&self.known.path, path)),
         };
-        let stat = fstat(&fd).on("stat", &shown(&self.known.path, path))?;
-        let xattrs = self.reading.attributes(fd.as_fd());
-        let xattrs = xattrs.on("read the attributes of", &shown(&self.known.path, path))?;
-        let own = looks(&stat);
+        let stat = fstat(&fd).context("stat", &full_path(&self.known.path, path))?;
+        let xattrs = self.reader.attributes(fd.as_fd());
+        let xattrs = xattrs.context("read the attributes of", &full_path(&self.known.path, path))?;
+        let own = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (seen, ignores) = self.list(&fd, path, ignores)?;
         let old = if self.use_index { self.record(path, known)? } else { None };
@@ -342,34 +348,38 @@ impl Scan<'_> {
         self.write(path, old.as_ref(), seen, ready, &head, own).map(Some)
     }
 
-    /// Fails once the store's handle is cancelled: entries that did not change need nothing of the store.
-    fn must_go_on(&self) -> Result<()> {
+    /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
+    /// store.
+    fn check_cancelled(&self) -> Result<()> {
         Ok(self.store.cancel().check().map_err(StoreError::from)?)
     }
 
-    /// The stat record of a directory. One that is not of the tree that the records above it are of was left
-    /// by someone else, and what it names may have been collected: it is not believed.
-    fn record(&self, path: &[u8], known: Option<Looks>) -> Result<Option<StatRecord>> {
+    /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
+    /// parents was left by another operation, and its objects may have been collected: it is ignored.
+    fn record(&self, path: &[u8], known: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
         let record = self.known.record(path)?;
         Ok(record.filter(|record| {
-            let fits = |known: Looks| known == Looks::of_directory(known.mode, record.node, record.times);
+            let fits = |known: StatFingerprint| {
+                known == StatFingerprint::of_directory(known.mode, record.node, record.times)
+            };
             path.is_empty() || known.is_some_and(fits)
         }))
     }
 
-    /// The names in a directory that belong into the snapshot, sorted, and the rules that hold in it.
+    /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
+    /// it.
     fn list(&self, fd: &OwnedFd, path: &[u8], ignores: &Ignores) -> Result<(Vec<Seen>, Ignores)> {
-        let here = || shown(&self.known.path, path);
-        // Only directories are held with their path, but whoever reads the snapshot may hold all of them.
+        let here = || full_path(&self.known.path, path);
+        // Only directories are held with their path here, but readers of the snapshot may hold all paths.
         let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.on("list", &here())?;
+            let entry = entry.context("list", &here())?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && !is_leftover(name, &self.marks) {
-                self.must_go_on()?;
+                self.check_cancelled()?;
                 self.usage.add(size(name)).map_err(|exceeded| self.too_large(exceeded))?;
                 names.push(name.to_vec());
             }
@@ -378,7 +388,7 @@ impl Scan<'_> {
         let ignores =
             if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
                 match super::read::read_plain(fd, IGNORE_FILE)
-                    .on("read", &shown(&self.known.path, &join(path, IGNORE_FILE)))?
+                    .context("read", &full_path(&self.known.path, &join(path, IGNORE_FILE)))?
                 {
                     Some(rules) => ignores.with(path, &rules),
                     None => ignores.clone(),
@@ -388,9 +398,9 @@ impl Scan<'_> {
             };
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
-            self.must_go_on()?;
+            self.check_cancelled()?;
             let size = size(&name);
-            match self.look(fd, path, name, &ignores)? {
+            match self.inspect(fd, path, name, &ignores)? {
                 Some(found) => seen.push(found),
                 None => self.usage.remove(size),
             }
@@ -399,33 +409,33 @@ impl Scan<'_> {
         Ok((seen, ignores))
     }
 
-    /// Looks at a name; nothing if it does not belong into the snapshot.
-    fn look(&self, fd: &OwnedFd, path: &[u8], name: Vec<u8>, ignores: &Ignores) -> Result<Option<Seen>> {
+    /// Inspects an entry; `None` if it does not belong in the snapshot.
+    fn inspect(&self, fd: &OwnedFd, path: &[u8], name: Vec<u8>, ignores: &Ignores) -> Result<Option<Seen>> {
         let here = || join(path, &name);
-        let stat = match self.reading.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
+        let stat = match self.reader.stat(fd.as_fd(), &name).map_err(|error| errno(&error)) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::ACCESS | Errno::PERM) => {
                 self.skip(&here(), SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(error) => return Err(error).on("stat", &shown(&self.known.path, &here())),
+            Err(error) => return Err(error).context("stat", &full_path(&self.known.path, &here())),
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        if !ignores.is_empty() && ignores.leaves_out(&here(), kind == FileType::Directory) {
+        if !ignores.is_empty() && ignores.is_ignored(&here(), kind == FileType::Directory) {
             return Ok(None);
         }
         if self.own.as_ref().is_some_and(|own| *own == here()) {
             return Ok(None);
         }
-        if let Some(reason) = unwanted(kind) {
+        if let Some(reason) = skip_reason(kind) {
             self.skip(&here(), reason)?;
             return Ok(None);
         }
-        Ok(Some(Seen { name, looks: looks(&stat), kind, links: links_of(&stat) }))
+        Ok(Some(Seen { name, fingerprint: fingerprint(&stat), kind, links: links_of(&stat) }))
     }
 
-    /// Looks at every entry that is no directory: what changed is read.
+    /// Processes all entries that are not directories: changed ones are read.
     fn leaves(
         &self,
         fd: &OwnedFd,
@@ -433,12 +443,12 @@ impl Scan<'_> {
         seen: &[Seen],
         old: Option<&StatRecord>,
     ) -> Result<Vec<Option<Ready>>> {
-        let look = |seen: &Seen| -> Result<Option<Ready>> {
+        let inspect = |seen: &Seen| -> Result<Option<Ready>> {
             if seen.kind == FileType::Directory {
                 return Ok(None);
             }
             let known = old.and_then(|old| old.find(&seen.name));
-            if known.is_some_and(|known| known.trusted && known.looks == seen.looks) {
+            if known.is_some_and(|known| known.trusted && known.fingerprint == seen.fingerprint) {
                 self.count(seen);
                 return Ok(Some(Ready::Kept));
             }
@@ -452,15 +462,21 @@ impl Scan<'_> {
             }
             Ok(ready)
         };
-        // Going parallel costs more than a look at files that did not change.
+        // For unchanged files, parallel processing costs more than it saves.
         let work = seen.iter().filter(|seen| {
             seen.kind != FileType::Directory
-                && old.and_then(|old| old.find(&seen.name)).is_none_or(|known| known.looks != seen.looks)
+                && old
+                    .and_then(|old| old.find(&seen.name))
+                    .is_none_or(|known| known.fingerprint != seen.fingerprint)
         });
-        if work.take(2).count() > 1 { each_while_open(seen, look) } else { seen.iter().map(look).collect() }
+        if work.take(2).count() > 1 {
+            each_while_open(seen, inspect)
+        } else {
+            seen.iter().map(inspect).collect()
+        }
     }
 
-    /// Goes into every directory.
+    /// Descends into all directories.
     fn below(
         &self,
         path: &[u8],
@@ -474,7 +490,7 @@ impl Scan<'_> {
         let directories: Vec<usize> = (0..seen.len()).filter(is_directory).collect();
         let done = each(&directories, |at| {
             let name = &seen[*at].name;
-            let known = old.and_then(|old| old.find(name)).map(|known| known.looks);
+            let known = old.and_then(|old| old.find(name)).map(|known| known.fingerprint);
             self.directory(&join(path, name), depth + 1, ignores, known)
         })?;
         for (at, done) in directories.into_iter().zip(done) {
@@ -489,7 +505,7 @@ impl Scan<'_> {
             self.counts.symlinks.fetch_add(1, Ordering::Relaxed);
         } else {
             self.counts.files.fetch_add(1, Ordering::Relaxed);
-            self.counts.bytes.fetch_add(seen.looks.size, Ordering::Relaxed);
+            self.counts.bytes.fetch_add(seen.fingerprint.size, Ordering::Relaxed);
         }
     }
 
@@ -500,10 +516,10 @@ impl Scan<'_> {
         seen: &Seen,
         old: Option<&StatRecord>,
     ) -> Result<Option<Ready>> {
-        let at = || shown(&self.known.path, &join(path, &seen.name));
+        let at = || full_path(&self.known.path, &join(path, &seen.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
-        let (node, looks, links, settled) = match read_file(self.batch, self.reading, fd, &seen.name) {
-            Ok(Read::File { node, looks, links, settled }) => (node, looks, links, settled),
+        let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &seen.name) {
+            Ok(Read::File { node, fingerprint, links, trusted }) => (node, fingerprint, links, trusted),
             Ok(Read::Vanished) => return Ok(None),
             Ok(Read::Changing) => {
                 self.skip(&join(path, &seen.name), SkipReason::Changing)?;
@@ -513,27 +529,38 @@ impl Scan<'_> {
                 self.skip(&join(path, &seen.name), SkipReason::NoPermission)?;
                 return Ok(None);
             }
-            Err(ReadError::System(error)) => return Err(error).on("read", &at()),
+            Err(ReadError::System(error)) => return Err(error).context("read", &at()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
-        let link = self.label(seen, looks, links, old)?;
-        self.ready_file(&node, looks, link, settled).map(Some)
+        let link = self.label(seen, fingerprint, links, old)?;
+        self.ready_file(&node, fingerprint, link, trusted).map(Some)
     }
 
-    /// The label that makes names of one file, or of one symlink, the same in a snapshot.
-    fn label(&self, seen: &Seen, looks: Looks, links: u64, old: Option<&StatRecord>) -> Result<Option<u64>> {
+    /// Returns the link label of a file or symlink with several names.
+    fn label(
+        &self,
+        seen: &Seen,
+        fingerprint: StatFingerprint,
+        links: u64,
+        old: Option<&StatRecord>,
+    ) -> Result<Option<u64>> {
         if links > 1 {
-            Ok(Some(self.known.label_of(looks.inode)?))
+            Ok(Some(self.known.label_of(fingerprint.inode)?))
         } else {
-            self.lone_label(seen, looks, old)
+            self.lone_label(seen, fingerprint, old)
         }
     }
 
-    /// A file that has one name here and a label all the same: its other names were outside of what a snapshot
-    /// took. It keeps the label for as long as it is the file that was checked out.
-    fn lone_label(&self, seen: &Seen, looks: Looks, old: Option<&StatRecord>) -> Result<Option<u64>> {
+    /// Returns the label of a file with a single name: its other names were outside of the snapshot. It keeps
+    /// the label as long as it is the file that was checked out.
+    fn lone_label(
+        &self,
+        seen: &Seen,
+        fingerprint: StatFingerprint,
+        old: Option<&StatRecord>,
+    ) -> Result<Option<u64>> {
         let Some(record) = old else { return Ok(None) };
-        if record.find(&seen.name).is_none_or(|known| known.looks != looks) {
+        if record.find(&seen.name).is_none_or(|known| known.fingerprint != fingerprint) {
             return Ok(None);
         }
         let found = self.store.find_entry(record.node, Some(record.times), &seen.name)?;
@@ -544,10 +571,16 @@ impl Scan<'_> {
         })
     }
 
-    fn ready_file(&self, node: &FileNode, looks: Looks, link: Option<u64>, trusted: bool) -> Result<Ready> {
+    fn ready_file(
+        &self,
+        node: &FileNode,
+        fingerprint: StatFingerprint,
+        link: Option<u64>,
+        trusted: bool,
+    ) -> Result<Ready> {
         let reference = file_reference(&node.encode(), |node| self.batch.put_node(node))?;
-        let time = EntryTime::Modified { time: Timestamp(looks.mtime), link }.encode();
-        Ok(Ready::New { reference, time, looks, trusted })
+        let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link }.encode();
+        Ok(Ready::New { reference, time, fingerprint, trusted })
     }
 
     fn symlink(
@@ -557,21 +590,23 @@ impl Scan<'_> {
         seen: &Seen,
         old: Option<&StatRecord>,
     ) -> Result<Option<Ready>> {
-        let target = self.reading.read_link(fd.as_fd(), &seen.name);
+        let target = self.reader.read_link(fd.as_fd(), &seen.name);
         let target = match target.map_err(|error| errno(&error)) {
             Ok(target) => target,
             Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
-            Err(error) => return Err(error).on("read", &shown(&self.known.path, &join(path, &seen.name))),
+            Err(error) => {
+                return Err(error).context("read", &full_path(&self.known.path, &join(path, &seen.name)));
+            }
         };
         let node = SymlinkNode { target }.encode();
         let reference = symlink_reference(&node, |node| self.batch.put_node(node))?;
-        let link = self.label(seen, seen.looks, seen.links, old)?;
-        let time = EntryTime::Modified { time: Timestamp(seen.looks.mtime), link }.encode();
-        let trusted = is_settled(&seen.looks, now());
-        Ok(Some(Ready::New { reference, time, looks: seen.looks, trusted }))
+        let link = self.label(seen, seen.fingerprint, seen.links, old)?;
+        let time = EntryTime::Modified { time: Timestamp(seen.fingerprint.mtime), link }.encode();
+        let trusted = is_trustworthy(&seen.fingerprint, now());
+        Ok(Some(Ready::New { reference, time, fingerprint: seen.fingerprint, trusted }))
     }
 
-    /// Writes the directory's node, unless it is the one the stat index already has.
+    /// Writes the directory's node, unless it equals that of the stat record.
     fn write(
         &self,
         path: &[u8],
@@ -579,7 +614,7 @@ impl Scan<'_> {
         seen: Vec<Seen>,
         ready: Vec<Option<Ready>>,
         head: &Head,
-        own: Looks,
+        own: StatFingerprint,
     ) -> Result<Done> {
         let entries: Vec<(Seen, Ready)> =
             seen.into_iter().zip(ready).filter_map(|(seen, ready)| Some((seen, ready?))).collect();
@@ -592,32 +627,32 @@ impl Scan<'_> {
         let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
         let mut record = Vec::with_capacity(entries.len());
         for (seen, ready) in entries {
-            let (looks, trusted) = match &ready {
+            let (fingerprint, trusted) = match &ready {
                 Ready::Kept => {
                     let base = base.as_ref().unwrap_or_else(|| unreachable!("kept from a base"));
                     base.copy(&seen.name, &mut writer)?;
-                    (seen.looks, true)
+                    (seen.fingerprint, true)
                 }
-                Ready::New { reference, time, looks, trusted } => {
+                Ready::New { reference, time, fingerprint, trusted } => {
                     writer.push(&seen.name, reference, time)?;
-                    (*looks, *trusted)
+                    (*fingerprint, *trusted)
                 }
                 Ready::Directory(done) => {
                     let reference = NodeRef::Directory(done.node).encode();
                     writer.push(&seen.name, &reference, &EntryTime::Directory(done.times).encode())?;
-                    (Looks::of_directory(seen.looks.mode, done.node, done.times), true)
+                    (StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times), true)
                 }
             };
-            record.push(StatEntry { name: seen.name, looks, trusted });
+            record.push(StatEntry { name: seen.name, fingerprint, trusted });
         }
         let (node, times) = writer.finish(head, Some(Timestamp(own.mtime)))?;
-        let own_trusted = is_settled(&own, now());
+        let own_trusted = is_trustworthy(&own, now());
         let record = StatRecord { node, times, own, own_trusted, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
         Ok(Done { node, times })
     }
 
-    /// Records of directories that are gone, and of all below them, go too.
+    /// Removes the stat records of vanished directories and of everything below them.
     fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, seen: &[Seen]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
         let is_gone = |entry: &&StatEntry| match seen.binary_search_by(|seen| seen.name.cmp(&entry.name)) {
@@ -629,7 +664,7 @@ impl Scan<'_> {
             open.push(self.hold(join(path, &entry.name))?);
         }
         while let Some(gone) = open.pop() {
-            self.must_go_on()?;
+            self.check_cancelled()?;
             if let Some(record) = self.known.record(&gone)? {
                 for entry in directories(&record) {
                     open.push(self.hold(join(&gone, &entry.name))?);
@@ -646,7 +681,7 @@ impl Scan<'_> {
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
 
-    /// Counts a path that is held from now on.
+    /// Counts a path that is held in memory from now on.
     fn hold(&self, path: Vec<u8>) -> Result<Vec<u8>> {
         self.count_bytes(path.len())?;
         Ok(path)
@@ -662,10 +697,10 @@ impl Scan<'_> {
 }
 
 fn directories(record: &StatRecord) -> impl Iterator<Item = &StatEntry> {
-    record.entries.iter().filter(|entry| entry.looks.is_directory())
+    record.entries.iter().filter(|entry| entry.fingerprint.is_directory())
 }
 
-fn unwanted(kind: FileType) -> Option<SkipReason> {
+fn skip_reason(kind: FileType) -> Option<SkipReason> {
     match kind {
         FileType::Socket => Some(SkipReason::Socket),
         FileType::Fifo => Some(SkipReason::Fifo),
@@ -681,9 +716,9 @@ struct Base<'a> {
 }
 
 impl Base<'_> {
-    /// Whether writing the directory would give the node there is.
-    fn is_same(&self, own: Looks, entries: &[(Seen, Ready)]) -> bool {
-        // The number of links and the size of a directory say nothing about its node.
+    /// Returns true if writing the directory would result in the same node.
+    fn is_same(&self, own: StatFingerprint, entries: &[(Seen, Ready)]) -> bool {
+        // Inode and size of a directory are not part of its node.
         let same_own = self.record.own_trusted
             && (own.mode, own.mtime, own.ctime)
                 == (self.record.own.mode, self.record.own.mtime, self.record.own.ctime);
@@ -695,13 +730,14 @@ impl Base<'_> {
                         Ready::Kept => true,
                         Ready::New { .. } => false,
                         Ready::Directory(done) => {
-                            old.looks == Looks::of_directory(seen.looks.mode, done.node, done.times)
+                            old.fingerprint
+                                == StatFingerprint::of_directory(seen.fingerprint.mode, done.node, done.times)
                         }
                     }
             })
     }
 
-    /// Copies an entry that did not change.
+    /// Copies an unchanged entry.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
         let (page, times, at) =

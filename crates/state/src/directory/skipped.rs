@@ -1,25 +1,25 @@
-//! Entries that could not be part of a snapshot.
+//! Entries that are not part of a snapshot, and why.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::error::{DirectoryError, Result};
 
-/// Most entries that a report names; the rest is counted.
+/// Most entries that a report names; the rest is only counted.
 const NAMED_MAX: usize = 1_000;
-/// Most bytes of the paths of these: as many as the kernel takes in a thousand paths.
+/// Most bytes of paths of named entries: about a thousand paths of the longest kind that the kernel accepts.
 const NAMED_BYTES_MAX: usize = 4 << 20;
 
-/// Something that could not be part of a snapshot.
+/// An entry that is not part of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its path below the directory.
+    /// Path relative to the directory.
     pub path: PathBuf,
-    /// Why.
+    /// Reason.
     pub reason: SkipReason,
 }
 
-/// Why something is not part of a snapshot.
+/// Reason why an entry is not part of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
@@ -29,9 +29,9 @@ pub enum SkipReason {
     Device,
     /// A named pipe.
     Fifo,
-    /// It was written to all the while.
+    /// It kept changing while it was read.
     Changing,
-    /// It may not be read.
+    /// Reading it was denied.
     NoPermission,
 }
 
@@ -48,20 +48,21 @@ impl fmt::Display for SkipReason {
 }
 
 impl SkipReason {
-    /// Returns true if something of the user's is missing from the snapshot, as opposed to what no snapshot holds.
+    /// Returns true if user data is missing from the snapshot, as opposed to special files, which no snapshot
+    /// holds.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Changing | Self::NoPermission)
     }
 }
 
-/// Entries that a walk leaves out: the first thousand by name, all of them by number.
+/// Collects the entries that a walk skips: the first thousand by name, the rest as a count.
 #[derive(Debug, Default)]
 pub struct SkippedEntries {
-    /// Entries that a snapshot lacks.
+    /// User data that the snapshot lacks.
     lost: Named,
-    /// Entries that no snapshot holds.
+    /// Special files, which no snapshot holds.
     special: Named,
-    /// Name all entries that no snapshot holds.
+    /// Name all special files.
     all_special: bool,
 }
 
@@ -87,12 +88,12 @@ impl Named {
 }
 
 impl SkippedEntries {
-    /// A list that names everything that no snapshot holds. The caller bounds what it holds.
+    /// Creates a list that names all special files. The caller bounds its memory.
     pub(super) fn naming_all_special() -> Self {
         Self { all_special: true, ..Self::default() }
     }
 
-    /// Notes an entry. Returns true if it is named, and its path held.
+    /// Adds an entry. Returns true if it is named, and its path held in memory.
     pub fn push(&mut self, skipped: Skipped) -> bool {
         if skipped.reason.is_loss() {
             self.lost.push(skipped, false)
@@ -101,8 +102,8 @@ impl SkippedEntries {
         }
     }
 
-    /// Returns those that are named, sorted by path, and the number of all. What a snapshot lacks is named before what no
-    /// snapshot holds.
+    /// Returns the named entries, sorted by path, and the number of all. Missing user data takes precedence
+    /// over special files.
     pub fn finish(self) -> (Vec<Skipped>, u64) {
         let Self { lost, special, all_special } = self;
         let count = lost.count + special.count;
@@ -112,7 +113,7 @@ impl SkippedEntries {
         (sorted(named), count)
     }
 
-    /// The same; an error if a snapshot would lack something.
+    /// Returns the same as [`SkippedEntries::finish`]; fails if user data is missing.
     pub fn finish_complete(self) -> Result<(Vec<Skipped>, u64)> {
         if self.lost.count == 0 {
             return Ok(self.finish());
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thousand_are_named_and_losses_before_others() {
+    fn a_thousand_entries_are_named_and_losses_come_first() {
         let mut entries = SkippedEntries::default();
         for number in 0..1_500 {
             entries.push(skipped(format!("pipe-{number:04}"), SkipReason::Fifo));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_lacks_too_much_counts_the_rest() {
+    fn an_error_names_few_entries_and_counts_the_rest() {
         let mut entries = SkippedEntries::default();
         for number in 0..1_200 {
             entries.push(skipped(format!("{number:04}"), SkipReason::Changing));

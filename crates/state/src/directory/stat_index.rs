@@ -1,8 +1,9 @@
-//! The stat index: what files looked like when they were read, so that they need not be read again.
+//! Stat index: fingerprints of files at the time they were read, so that unchanged files need not be read
+//! again.
 //!
-//! One record per directory, in the store's index. It holds the node that the directory became and, per
-//! entry, type and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after
-//! its ctime: a file changed in the same tick of the clock looks unchanged otherwise (the racy timestamp).
+//! One record per directory, in the store's index. It holds the node of the directory and, per entry, type
+//! and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after its ctime:
+//! otherwise a file changed within the same clock tick looks unchanged (racy timestamp).
 
 use rustix::fs::FileType;
 
@@ -10,18 +11,18 @@ use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
 use crate::platform::raw_mode;
 
-/// What `stat` says about an entry, as far as it tells a change.
+/// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Looks {
+pub struct StatFingerprint {
     /// Type and permission bits.
     pub mode: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was modified, in nanoseconds since 1970.
+    /// Modification time, in nanoseconds since the Unix epoch.
     pub mtime: i64,
-    /// When anything about it changed last.
+    /// Status change time, in nanoseconds since the Unix epoch. Users cannot set it.
     pub ctime: i64,
-    /// Its number in its filesystem.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -29,16 +30,17 @@ pub struct Looks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatEntry {
     pub(super) name: Vec<u8>,
-    pub(super) looks: Looks,
+    pub(super) fingerprint: StatFingerprint,
     pub(super) trusted: bool,
 }
 
-impl Looks {
+impl StatFingerprint {
     pub(super) fn is_directory(&self) -> bool {
         FileType::from_raw_mode(raw_mode(self.mode)) == FileType::Directory
     }
 
-    /// Directories are known by what they became, not by how they look.
+    /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by
+    /// metadata.
     pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
         let word = |at: usize| {
@@ -55,8 +57,8 @@ impl Looks {
 pub(super) struct StatRecord {
     pub(super) node: NodeId,
     pub(super) times: NodeId,
-    /// The directory itself.
-    pub(super) own: Looks,
+    /// Fingerprint of the directory itself.
+    pub(super) own: StatFingerprint,
     pub(super) own_trusted: bool,
     pub(super) entries: Vec<StatEntry>,
 }
@@ -66,14 +68,14 @@ impl StatRecord {
         let mut out = Vec::with_capacity(72 + self.entries.len() * 40);
         out.extend_from_slice(self.node.as_bytes());
         out.extend_from_slice(self.times.as_bytes());
-        encode_looks(&mut out, &self.own, self.own_trusted, &Looks::default());
+        encode_fingerprint(&mut out, &self.own, self.own_trusted, &StatFingerprint::default());
         out.varint(self.entries.len() as u64);
         let mut last = self.own;
         for entry in &self.entries {
             out.blob(&entry.name);
-            encode_looks(&mut out, &entry.looks, entry.trusted, &last);
-            if !entry.looks.is_directory() {
-                last = entry.looks;
+            encode_fingerprint(&mut out, &entry.fingerprint, entry.trusted, &last);
+            if !entry.fingerprint.is_directory() {
+                last = entry.fingerprint;
             }
         }
         out
@@ -83,17 +85,17 @@ impl StatRecord {
         let mut reader = Reader::new(bytes);
         let node = NodeId::from_bytes(reader.array()?);
         let times = NodeId::from_bytes(reader.array()?);
-        let (own, own_trusted) = decode_looks(&mut reader, &Looks::default())?;
+        let (own, own_trusted) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
         let count = reader.count(6)?;
         let mut entries = Vec::with_capacity(count);
         let mut last = own;
         for _ in 0..count {
             let name = reader.blob()?.to_vec();
-            let (looks, trusted) = decode_looks(&mut reader, &last)?;
-            if !looks.is_directory() {
-                last = looks;
+            let (fingerprint, trusted) = decode_fingerprint(&mut reader, &last)?;
+            if !fingerprint.is_directory() {
+                last = fingerprint;
             }
-            entries.push(StatEntry { name, looks, trusted });
+            entries.push(StatEntry { name, fingerprint, trusted });
         }
         reader.end()?;
         Ok(Self { node, times, own, own_trusted, entries })
@@ -105,28 +107,33 @@ impl StatRecord {
     }
 }
 
-/// Neighbours look alike: differences to the entry before are short.
-fn encode_looks(out: &mut Vec<u8>, looks: &Looks, trusted: bool, last: &Looks) {
-    out.varint(u64::from(looks.mode) << 1 | u64::from(trusted));
-    out.varint(looks.size);
-    out.zigzag(looks.mtime.wrapping_sub(last.mtime));
-    out.zigzag(looks.ctime.wrapping_sub(last.ctime));
-    out.zigzag(looks.inode.wrapping_sub(last.inode) as i64);
+/// Encodes a fingerprint as a difference to the previous one: neighbours are similar, so this is short.
+fn encode_fingerprint(
+    out: &mut Vec<u8>,
+    fingerprint: &StatFingerprint,
+    trusted: bool,
+    last: &StatFingerprint,
+) {
+    out.varint(u64::from(fingerprint.mode) << 1 | u64::from(trusted));
+    out.varint(fingerprint.size);
+    out.zigzag(fingerprint.mtime.wrapping_sub(last.mtime));
+    out.zigzag(fingerprint.ctime.wrapping_sub(last.ctime));
+    out.zigzag(fingerprint.inode.wrapping_sub(last.inode) as i64);
 }
 
-fn decode_looks(reader: &mut Reader<'_>, last: &Looks) -> Decoded<(Looks, bool)> {
+fn decode_fingerprint(reader: &mut Reader<'_>, last: &StatFingerprint) -> Decoded<(StatFingerprint, bool)> {
     let mode = reader.varint()?;
-    let looks = Looks {
+    let fingerprint = StatFingerprint {
         mode: u32::try_from(mode >> 1).map_err(|_| DecodeError("an impossible mode"))?,
         size: reader.varint()?,
         mtime: last.mtime.wrapping_add(reader.zigzag()?),
         ctime: last.ctime.wrapping_add(reader.zigzag()?),
         inode: last.inode.wrapping_add(reader.zigzag()? as u64),
     };
-    Ok((looks, mode & 1 == 1))
+    Ok((fingerprint, mode & 1 == 1))
 }
 
-/// Key of a directory's record: the root it belongs to, and its path below.
+/// Returns the key of a directory's record: hash of the root's path, and hash of the path below.
 pub(super) fn key(root: &[u8; 16], path: &[u8]) -> [u8; 32] {
     let mut key = [0; 32];
     key[..16].copy_from_slice(root);
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let looks = |at: i64| Looks {
+        let fingerprint = |at: i64| StatFingerprint {
             mode: 0o100_644,
             size: 7,
             mtime: at,
@@ -150,18 +157,18 @@ mod tests {
         let record = StatRecord {
             node: NodeId::of(b"node"),
             times: NodeId::of(b"times"),
-            own: looks(5),
+            own: fingerprint(5),
             own_trusted: true,
             entries: (0..5)
                 .map(|at| StatEntry {
                     name: vec![b'a' + at as u8],
-                    looks: looks(at * 99),
+                    fingerprint: fingerprint(at * 99),
                     trusted: at % 2 == 0,
                 })
                 .collect(),
         };
         let decoded = StatRecord::decode(&record.encode()).unwrap();
         assert_eq!(decoded, record);
-        assert_eq!(decoded.find(b"c").map(|entry| entry.looks.mtime), Some(198));
+        assert_eq!(decoded.find(b"c").map(|entry| entry.fingerprint.mtime), Some(198));
     }
 }

@@ -1,4 +1,4 @@
-//! What the store knows about a directory outside it: which tree it holds, and the stat index.
+//! State of a directory in the store: the tree that is checked out there, and its stat records.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,74 +17,75 @@ use crate::store::Store;
 
 use super::error::{Context, Result};
 use super::path::open_as_owner;
-use super::read::Reading;
+use super::read::DirectoryReader;
 use super::stat_index::{StatRecord, key};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory known to the store, by its real path.
-pub(super) struct Known<'s> {
+/// A directory that the store has state for, by its canonical path.
+pub(super) struct TrackedDirectory<'s> {
     pub(super) store: &'s Store,
     pub(super) id: [u8; 16],
     pub(super) path: PathBuf,
 }
 
-/// What a directory holds, as far as the store knows.
+/// Recorded state of a checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
-    /// For people who look into the store.
+pub(super) struct CheckoutState {
+    /// Path of the directory, for people who inspect the store.
     pub(super) path: String,
-    /// The directory's inode: another one at the same path holds something else. Not its device, which some
-    /// filesystems number anew with every mount.
+    /// Inode of the directory, to detect that another one has its path. Not the device, which some file
+    /// systems number differently after every mount.
     #[serde(default)]
     pub(super) inode: Option<u64>,
-    /// Tree and times; nothing for a directory that was empty.
+    /// Tree and times; `None` for a directory that was empty.
     pub(super) tree: Option<(TreeId, NodeId)>,
-    /// The tree that a checkout was on its way to. Files of both may be there.
+    /// Target of an unfinished checkout. Files of both trees may exist.
     pub(super) towards: Option<(TreeId, NodeId)>,
-    /// Marks in the names of files that checkouts which did not end were writing: see `leftovers.rs`.
+    /// Marks in the names of temporary files of unfinished checkouts: see `leftovers.rs`.
     #[serde(default)]
     pub(super) marks: Vec<String>,
 }
 
-impl<'s> Known<'s> {
+impl<'s> TrackedDirectory<'s> {
     pub(super) fn of(store: &'s Store, directory: &Path) -> Result<Self> {
-        let path = std::fs::canonicalize(directory).on("find", directory)?;
+        let path = std::fs::canonicalize(directory).context("find", directory)?;
         let mut id = [0; 16];
         id.copy_from_slice(&blake3::hash(path.as_os_str().as_bytes()).as_bytes()[..16]);
         Ok(Self { store, id, path })
     }
 
-    /// The directory itself, open.
+    /// Opens the directory itself.
     pub(super) fn open(&self) -> Result<OwnedFd> {
-        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).on("open", &self.path)
+        rustix::fs::open(&self.path, DIRECTORY, Mode::empty()).context("open", &self.path)
     }
 
-    /// The same, opened as `reading` opens directories where the mode of this one forbids it.
-    pub(super) fn open_for(&self, reading: &dyn Reading) -> Result<OwnedFd> {
+    /// Opens the directory itself through `reader` if its mode denies access.
+    pub(super) fn open_for(&self, reader: &dyn DirectoryReader) -> Result<OwnedFd> {
         let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
-            return opened.on("open", &self.path);
+            return opened.context("open", &self.path);
         };
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
-        reading.open_directory(parent.as_fd(), name.as_bytes()).on("open", &self.path)
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
+        reader.open_directory(parent.as_fd(), name.as_bytes()).context("open", &self.path)
     }
 
-    /// Opens the directory for changing it. One whose mode keeps its owner out is given the bits that are missing; then
-    /// the mode that it had is returned.
+    /// Opens the directory for changes. If its mode denies access to its owner, the missing bits are added
+    /// and the former mode is returned.
     pub(super) fn open_as_owner(&self) -> Result<(OwnedFd, Option<Mode>)> {
         let opened = rustix::fs::open(&self.path, DIRECTORY, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
             (&opened, self.path.parent(), self.path.file_name())
         else {
-            return Ok((opened.on("open", &self.path)?, None));
+            return Ok((opened.context("open", &self.path)?, None));
         };
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(parent, flags, Mode::empty()).on("open", parent)?;
-        let (root, mode) = open_as_owner(parent, name.as_bytes(), Access::READ_OK).on("open", &self.path)?;
+        let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
+        let (root, mode) =
+            open_as_owner(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
         Ok((root, mode))
     }
 
@@ -93,47 +94,48 @@ impl<'s> Known<'s> {
         self.store.path().join("directories").join(name)
     }
 
-    /// What the directory, open as `root`, holds, if its content is still in the store.
-    pub(super) fn held(&self, root: &OwnedFd) -> Result<Option<Held>> {
-        let Some(held) = self.noted(root)? else { return Ok(None) };
+    /// Returns the state of the directory, open as `root`, if its content is still in the store.
+    pub(super) fn checkout_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
+        let Some(checkout_state) = self.recorded(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
         let txn = index.read()?;
-        for (tree, times) in held.tree.iter().chain(&held.towards) {
+        for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
             let live =
                 |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.live(&txn, Kind::Node, id)?.is_some()) };
             if !live(tree.as_bytes())? || !live(times.as_bytes())? {
                 return Ok(None);
             }
         }
-        Ok(Some(held))
+        Ok(Some(checkout_state))
     }
 
-    /// Marks of checkouts that may have left files in the directory, whatever became of their trees.
+    /// Returns the marks of checkouts that may have left files in the directory, even if their trees are
+    /// gone.
     pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
-        Ok(self.noted(root)?.map(|held| held.marks).unwrap_or_default())
+        Ok(self.recorded(root)?.map(|checkout_state| checkout_state.marks).unwrap_or_default())
     }
 
-    /// What was noted about this very directory.
-    pub(super) fn noted(&self, root: &OwnedFd) -> Result<Option<Held>> {
+    /// Returns the recorded state, unless it is of another directory at the same path.
+    pub(super) fn recorded(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
         let file = self.file();
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // What may well be known is not to be taken for unknown.
-            Err(error) => return Err(error).on("read", &file),
+            // An unreadable state must not be taken for a missing one.
+            Err(error) => return Err(error).context("read", &file),
         };
-        let Ok(held) = serde_json::from_slice::<Held>(&text) else { return Ok(None) };
-        let is_other = held.inode.is_some() && held.inode != Some(self.inode(root)?);
-        Ok((!is_other).then_some(held))
+        let Ok(checkout_state) = serde_json::from_slice::<CheckoutState>(&text) else { return Ok(None) };
+        let is_other = checkout_state.inode.is_some() && checkout_state.inode != Some(self.inode(root)?);
+        Ok((!is_other).then_some(checkout_state))
     }
 
     fn inode(&self, root: &OwnedFd) -> Result<u64> {
-        Ok(fstat(root).on("stat", &self.path)?.st_ino)
+        Ok(fstat(root).context("stat", &self.path)?.st_ino)
     }
 
-    /// Remembers what the directory, open as `root`, holds, and towards which tree it may be on its way.
-    /// Replaced in one step; not synced, because what it says can be found out again by reading the files.
-    pub(super) fn set_held(
+    /// Records the state of the directory, open as `root`: its tree, and the target of a checkout in
+    /// progress. Replaced atomically; not synced, because it can be recovered by reading the files.
+    pub(super) fn set_checkout_state(
         &self,
         root: &OwnedFd,
         tree: Option<(TreeId, NodeId)>,
@@ -141,30 +143,33 @@ impl<'s> Known<'s> {
         marks: Vec<String>,
     ) -> Result<()> {
         let inode = Some(self.inode(root)?);
-        let held = Held { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
+        let checkout_state =
+            CheckoutState { path: self.path.to_string_lossy().into_owned(), inode, tree, towards, marks };
         let path = self.file();
         let new = path.with_extension(format!("{}", std::process::id()));
-        let text = serde_json::to_vec(&held).unwrap_or_default();
-        std::fs::write(&new, text).on("write", &new)?;
-        std::fs::rename(&new, &path).on("rename", &new)
+        let text = serde_json::to_vec(&checkout_state).unwrap_or_default();
+        std::fs::write(&new, text).context("write", &new)?;
+        std::fs::rename(&new, &path).context("rename", &new)
     }
 
-    /// Notes again what was noted before, or nothing. The marks of checkouts that did not end stay.
-    pub(super) fn restore_note(&self, root: &OwnedFd, before: Option<Held>) -> Result<()> {
+    /// Restores a former state, or removes it. Marks of unfinished checkouts are kept.
+    pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
         let marks = self.marks(root)?;
         match before {
-            Some(held) => self.set_held(root, held.tree, held.towards, marks),
-            // There may be files of such checkouts, which the next one removes.
-            None if !marks.is_empty() => self.set_held(root, None, None, marks),
+            Some(checkout_state) => {
+                self.set_checkout_state(root, checkout_state.tree, checkout_state.towards, marks)
+            }
+            // Temporary files of such checkouts may exist; the next one removes them.
+            None if !marks.is_empty() => self.set_checkout_state(root, None, None, marks),
             None => match std::fs::remove_file(self.file()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.on("remove", &self.file()),
+                removed => removed.context("remove", &self.file()),
             },
         }
     }
 
-    /// Whether what the stat records refer to is still in the store. They all belong to the tree of the
-    /// root's record; records of a tree that was collected are of no use and are forgotten.
+    /// Returns true if the objects of the stat records are still in the store. All records belong to the tree
+    /// of the root's record; those of a collected tree are deleted.
     pub(super) fn has_usable_index(&self) -> StoreResult<bool> {
         let usable = match self.record(b"")? {
             Some(root) => {
@@ -181,12 +186,12 @@ impl<'s> Known<'s> {
         Ok(usable)
     }
 
-    /// The stat record of the directory at `path` below.
+    /// Returns the stat record of the directory at `path`.
     pub(super) fn record(&self, path: &[u8]) -> StoreResult<Option<StatRecord>> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         let bytes = index.stats.get(&txn, &key(&self.id, path))?;
-        // What cannot be read is as good as not there: the files are read again.
+        // An undecodable record is ignored: the files are read again.
         Ok(bytes.and_then(|bytes| StatRecord::decode(bytes).ok()))
     }
 
@@ -212,7 +217,7 @@ impl<'s> Known<'s> {
         index.commit(txn)
     }
 
-    /// Forgets all stat records: they belong to a tree that is gone.
+    /// Removes all stat records: they belong to a tree that is gone.
     fn forget(&self) -> StoreResult<()> {
         let index = &self.store.inner.index;
         let nothing = {

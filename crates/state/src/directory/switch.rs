@@ -1,10 +1,10 @@
-//! Changing a directory from one tree to another, touching only what differs.
+//! Switching a directory from one tree to another, writing only differences.
 
 mod apply;
 mod check;
 mod links;
-mod place;
 mod remove;
+mod write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -28,33 +28,33 @@ use crate::tree::{DEPTH_MAX, DirectoryNode, Entry, Node};
 use super::attributes;
 use super::checkout::{CheckoutOptions, CheckoutReport, Ids};
 use super::error::{Context, DirectoryError, Result};
-use super::lent::Lent;
 use super::listing::Raw;
-use super::path::{open_directory, relative, shown};
-use super::read::{is_settled, now};
+use super::path::{full_path, open_directory, relative};
+use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
-use super::state::Known;
+use super::state::TrackedDirectory;
+use super::temporary_access::TemporaryAccess;
 use links::Group;
 
 const SET_ID: u16 = 0o6000;
-/// What is needed to look into a directory, and to change it.
+/// Access needed to read a directory, and to change it.
 pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
 pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
 
 pub(super) struct Switch<'a> {
     store: &'a Store,
-    pub(super) known: &'a Known<'a>,
+    pub(super) known: &'a TrackedDirectory<'a>,
     pub(super) root: &'a OwnedFd,
     pub(super) options: &'a CheckoutOptions,
-    /// What names of files that are being written carry.
+    /// Mark in the names of temporary files.
     pub(super) mark: &'a str,
     pub(super) progress: &'a dyn Progress,
     edits: Mutex<Vec<PathBuf>>,
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
-    /// Linked files that were written, by label.
+    /// Hard-linked files that were written, by label.
     links: Mutex<HashMap<u64, Group>>,
-    /// Directories that names are linked in.
-    lent: Lent<'a>,
+    /// Temporary access to directories in which names are linked.
+    access: TemporaryAccess<'a>,
     /// Inodes and the labels they got.
     labels: Mutex<Vec<(u64, u64)>>,
     temporary: AtomicU64,
@@ -64,8 +64,8 @@ pub(super) struct Switch<'a> {
     bytes: AtomicU64,
 }
 
-/// An open directory on the way, and what the stat index knows about it.
-struct Place<'p> {
+/// An open directory and its stat record.
+struct OpenDirectory<'p> {
     fd: &'p OwnedFd,
     path: &'p [u8],
     record: Option<&'p StatRecord>,
@@ -78,7 +78,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a> Switch<'a> {
     pub(super) fn new(
         store: &'a Store,
-        known: &'a Known<'a>,
+        known: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         options: &'a CheckoutOptions,
         mark: &'a str,
@@ -94,7 +94,7 @@ impl<'a> Switch<'a> {
             edits: Mutex::default(),
             records: Mutex::default(),
             links: Mutex::default(),
-            lent: Lent::new(root, &known.path),
+            access: TemporaryAccess::new(root, &known.path),
             labels: Mutex::default(),
             temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -104,21 +104,21 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Writes down what is known about the files now, and what was done.
+    /// Records the state of the files, and adds the counters to the report.
     pub(super) fn finish(&self, report: &mut CheckoutReport) -> Result<()> {
         let mut records = std::mem::take(&mut *locked(&self.records));
-        // What was written in the last tick of the clock could be changed without that showing.
+        // Files written within the last clock tick could be changed without a new timestamp.
         let now = now();
         for (_, record) in &mut records {
             if let Some(record) = record {
-                record.own_trusted = record.own_trusted && is_settled(&record.own, now);
+                record.own_trusted = record.own_trusted && is_trustworthy(&record.own, now);
                 for entry in &mut record.entries {
-                    entry.trusted =
-                        entry.trusted && (entry.looks.is_directory() || is_settled(&entry.looks, now));
+                    entry.trusted = entry.trusted
+                        && (entry.fingerprint.is_directory() || is_trustworthy(&entry.fingerprint, now));
                 }
             }
         }
-        // A directory may have been removed and made again as something else: the last word counts.
+        // A directory may have been removed and created again: the last record wins.
         let mut last: BTreeMap<Vec<u8>, Option<StatRecord>> = BTreeMap::new();
         for (path, record) in records {
             last.insert(path, record);
@@ -133,7 +133,7 @@ impl<'a> Switch<'a> {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     pub(super) fn report(&self) -> CheckoutReport {
         CheckoutReport {
             written: self.written.load(Ordering::Relaxed),
@@ -144,59 +144,59 @@ impl<'a> Switch<'a> {
         }
     }
 
-    /// Gives what was made to whom it is to belong.
-    fn give(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
+    /// Sets the owner of a written file.
+    fn set_owner(&self, file: impl AsFd, here: &[u8]) -> Result<()> {
         let Some((user, group)) = self.options.owner else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        fchown(file, Some(user), Some(group)).on("give away", &self.shown(here))
+        fchown(file, Some(user), Some(group)).context("give away", &self.full_path(here))
     }
 
-    /// Asks whether so many bytes more may be written.
-    fn take_room(&self, bytes: u64, here: &[u8]) -> Result<()> {
+    /// Fails if the write limit does not allow `bytes` more.
+    fn count_write(&self, bytes: u64, here: &[u8]) -> Result<()> {
         let Some(limit) = &self.options.limit else { return Ok(()) };
-        limit.take(bytes).on("write", &self.shown(here))
+        limit.take(bytes).context("write", &self.full_path(here))
     }
 
-    /// The attributes of a tree as they are written.
+    /// Returns the attributes of a tree as they are written.
     fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
         if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }
     }
 
-    /// What the stat index knows about a directory, if that is what the old tree has there. A snapshot that was
-    /// interrupted leaves records of another tree.
+    /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
+    /// records of another tree.
     fn record_of(&self, path: &[u8], from: Option<Ids>) -> Result<Option<StatRecord>> {
         Ok(self.known.record(path)?.filter(|record| from == Some((record.node, record.times))))
     }
 
-    /// What is at a name, if anything is.
+    /// Returns the status of an entry, if it exists.
     fn stat(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<Option<Stat>> {
         match statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
-            other => other.map(Some).on("stat", &self.shown(here)),
+            other => other.map(Some).context("stat", &self.full_path(here)),
         }
     }
 
-    /// Puts back the mode of a directory that was opened by its owner against it.
-    fn give_back(&self, fd: &OwnedFd, path: &[u8], lent: Option<Mode>) -> Result<()> {
-        lent.map_or(Ok(()), |mode| fchmod(fd, mode)).on("change", &self.shown(path))
+    /// Restores the mode of a directory that was changed for access.
+    fn restore_mode(&self, fd: &OwnedFd, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
+        former_mode.map_or(Ok(()), |mode| fchmod(fd, mode)).context("change", &self.full_path(path))
     }
 
-    /// The same for a directory that was closed meanwhile.
-    fn give_back_at(&self, path: &[u8], lent: Option<Mode>) -> Result<()> {
-        if lent.is_none() {
+    /// Restores the mode of a directory that was closed meanwhile.
+    fn restore_mode_at(&self, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
+        if former_mode.is_none() {
             return Ok(());
         }
-        let fd = open_directory(self.root, path).on("open", &self.shown(path))?;
-        self.give_back(&fd, path, lent)
+        let fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
+        self.restore_mode(&fd, path, former_mode)
     }
 
     fn names(&self, fd: &OwnedFd, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        let listing = open_directory(fd, b"").on("open", &self.shown(path))?;
+        let listing = open_directory(fd, b"").context("open", &self.full_path(path))?;
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = RawDir::new(&listing, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
-            let entry = entry.on("list", &self.shown(path))?;
+            let entry = entry.context("list", &self.full_path(path))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 names.push(name.to_vec());
@@ -211,7 +211,7 @@ impl<'a> Switch<'a> {
         let time = EntryTime::decode(raw.time).map_err(wrong)?;
         let mut entry = self.store.entry_of(raw.name, reference, time)?;
         if let Node::Directory(node) = &mut entry.node {
-            // A tree without times is switched to all the same; the node stands in for them.
+            // A tree without times can be checked out as well; the node replaces them.
             node.times = node.times.or(match time {
                 EntryTime::Directory(times) => Some(times),
                 _ => None,
@@ -223,7 +223,7 @@ impl<'a> Switch<'a> {
 
     fn limit(&self, path: &[u8], depth: usize) -> Result<()> {
         if depth > DEPTH_MAX {
-            return Err(DirectoryError::TooDeep { path: self.shown(path) });
+            return Err(DirectoryError::TooDeep { path: self.full_path(path) });
         }
         Ok(())
     }
@@ -232,8 +232,8 @@ impl<'a> Switch<'a> {
         DirectoryError::Collision { directory: self.known.path.clone(), path: relative(path).to_owned() }
     }
 
-    fn shown(&self, path: &[u8]) -> PathBuf {
-        shown(&self.known.path, path)
+    fn full_path(&self, path: &[u8]) -> PathBuf {
+        full_path(&self.known.path, path)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The second and the third step of a collection, in transactions of bounded size.
+//! Steps 2 and 3 of a garbage collection, in transactions of bounded size.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -17,10 +17,10 @@ use crate::references_of::ObjectId;
 use crate::session::Sessions;
 use crate::store::Inner;
 
-use super::{BATCH, Dead, Live, Marking, Recent, Seen, short};
+use super::{BATCH, Dead, Live, Marking, Seen, Unsettled, short_id};
 
 impl Inner {
-    /// Moves what is dead out of sight, unless it came to life since it was looked at.
+    /// Condemns dead objects, unless they became live since they were marked.
     pub(super) fn condemn(&self, dead: Dead, mut live: Live, mut seen: Seen, cancel: &Cancel) -> Result<()> {
         if dead.is_empty() {
             return Ok(());
@@ -32,18 +32,18 @@ impl Inner {
             let mut txn = self.index.write()?;
             self.index.settle(&mut txn)?;
             let Some(mut state) = self.index.log_state(&txn)? else { return Ok(()) };
-            // Snapshots and pins come with commits.
+            // Only commits add snapshots and pins.
             if marked != Some(state.sequence) {
                 let roots = self.roots(&txn, &mut seen, &mut Vec::new())?;
-                self.mark((&txn, &Recent::default()), roots, &mut live, Marking::Alone, cancel)?;
+                self.mark((&txn, &Unsettled::default()), roots, &mut live, Marking::SingleThreaded, cancel)?;
                 marked = Some(state.sequence);
             }
-            // Whoever began since the last batch may rely on what this one condemns.
+            // Operations that began since the last batch may rely on objects that this one condemns.
             state.epoch += 1;
             batch.sort_unstable_by_key(|(object, _)| *object);
             for (object, location) in &*batch {
                 let (kind, id) = object;
-                if live.contains_key(&short(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
+                if live.contains_key(&short_id(object)) || !self.index.objects(*kind).delete(&mut txn, id)? {
                     continue;
                 }
                 let mut row = location.encode().to_vec();
@@ -52,16 +52,16 @@ impl Inner {
             }
             self.index.put_log_state(&mut txn, &state)?;
             self.index.commit(txn)?;
-            failpoint::hit("gc-condemned-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-condemned-batch").context("collect", &self.path)?;
         }
         Ok(())
     }
 
-    /// Puts dead objects into an order in which batches of them can be condemned: each behind everything dead that
-    /// refers to it.
+    /// Sorts dead objects so that batches of them can be condemned: each after all dead objects that refer to
+    /// it.
     fn parents_first(&self, dead: Dead, cancel: &Cancel) -> Result<Dead> {
         let (nodes, chunks): (Dead, Dead) = dead.into_iter().partition(|((kind, _), _)| *kind == Kind::Node);
-        // One batch is condemned at once, whatever its order.
+        // Within one batch the order does not matter.
         let mut ordered = if nodes.len() > BATCH { self.sort_nodes(&nodes, cancel)? } else { nodes };
         ordered.extend(chunks);
         Ok(ordered)
@@ -73,7 +73,7 @@ impl Inner {
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
             cancel.check()?;
             let references = match self.references_at(id, *location) {
-                // Nobody can rely on what is below a dead node that is damaged.
+                // No operation can rely on objects below a damaged dead node.
                 Err(error) if error.is_corruption() => Vec::new(),
                 references => references?,
             };
@@ -87,11 +87,12 @@ impl Inner {
         Ok(topological_order(&children).into_iter().map(|number| nodes[number as usize]).collect())
     }
 
-    /// Deletes condemned objects nobody can rely on any more; says how many bytes must wait.
+    /// Deletes condemned objects that no operation can rely on any more. Returns the bytes of those that are
+    /// left.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
         let oldest = Sessions::oldest(&self.path.join("lock"))?.unwrap_or(u64::MAX);
         let mut waiting = 0;
-        // Before every key: they begin with a kind.
+        // Sorts before every key: keys begin with a kind.
         let mut last = vec![0];
         loop {
             cancel.check()?;
@@ -104,12 +105,12 @@ impl Inner {
                 self.index.condemned.delete(&mut txn, &key)?;
             }
             self.index.commit(txn)?;
-            failpoint::hit("gc-deleted-batch").at("collect", &self.path)?;
+            failpoint::hit("gc-deleted-batch").context("collect", &self.path)?;
         }
     }
 
-    /// A batch of condemned objects, behind the one with the key `last`, that nobody can rely on. Adds to `waiting` the
-    /// bytes of those passed over.
+    /// Returns the keys of a batch of deletable condemned objects, after the key `last`. Adds the bytes of
+    /// skipped objects to `waiting`.
     fn deletable(&self, oldest: u64, last: &[u8], waiting: &mut u64) -> Result<Vec<Vec<u8>>> {
         let txn = self.index.read()?;
         let mut gone = Vec::new();
@@ -131,7 +132,7 @@ impl Inner {
     }
 }
 
-/// An order of nodes, given as the children of each, in which each is behind all its parents.
+/// Sorts nodes, given as the children of each, so that each comes after all its parents.
 fn topological_order(children: &[Vec<u32>]) -> Vec<u32> {
     let mut parents = vec![0u32; children.len()];
     for child in children.iter().flatten() {

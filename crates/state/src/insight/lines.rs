@@ -5,14 +5,14 @@ use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
 use crate::error::Result;
 use crate::tree::{Entry, Node, Tree};
 
-/// Files larger than this are not compared line by line.
+/// Largest file in bytes that is compared line by line.
 pub const LINE_DIFF_MAX: u64 = 8 << 20;
-/// How much of a file decides whether it is text; the same as in git.
-const SNIFFED: usize = 8000;
+/// Number of leading bytes that decide whether a file is text; the same as in git.
+const SNIFF_LEN: usize = 8000;
 
-/// The content of an entry, as far as lines are concerned.
+/// Content of an entry for a line diff.
 pub(crate) enum Content {
-    /// Not a file, or nothing there.
+    /// Not a file, or no entry.
     None,
     Text(Vec<u8>),
     Binary,
@@ -20,7 +20,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Reads a file; of one that is too large or binary only its start.
+    /// Reads a file; of a large or binary one only the beginning.
     pub(crate) fn of_file(tree: &Tree, entry: Option<&Entry>) -> Result<Self> {
         let Some(Node::File(file)) = entry.map(|entry| &entry.node) else { return Ok(Self::None) };
         if file.size() <= LINE_DIFF_MAX {
@@ -30,7 +30,7 @@ impl Content {
         Ok(if is_text(tree, entry)? { Self::TooLarge } else { Self::Binary })
     }
 
-    /// Whether it is a text with anything in it.
+    /// Returns true if it is a text that is not empty.
     pub(crate) fn has_text(&self) -> bool {
         match self {
             Self::None | Self::Binary => false,
@@ -48,19 +48,19 @@ impl Content {
     }
 }
 
-/// Whether an entry is a file with text, which its first bytes tell.
+/// Returns true if an entry is a text file, judged by its first bytes.
 pub(crate) fn is_text(tree: &Tree, entry: Option<&Entry>) -> Result<bool> {
     match entry.map(|entry| &entry.node) {
-        Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFFED as u64)?)),
+        Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFF_LEN as u64)?)),
         _ => Ok(false),
     }
 }
 
 fn is_binary(start: &[u8]) -> bool {
-    start.iter().take(SNIFFED).any(|byte| *byte == 0)
+    start.iter().take(SNIFF_LEN).any(|byte| *byte == 0)
 }
 
-/// How one text becomes another, in lines. A line includes its end, so that a missing last one counts.
+/// Line diff of two texts. A line includes its newline, so that a missing last one counts.
 pub(crate) struct LineDiff<'t> {
     input: InternedInput<&'t [u8]>,
     diff: Diff,
@@ -68,7 +68,7 @@ pub(crate) struct LineDiff<'t> {
 
 impl<'t> LineDiff<'t> {
     pub(crate) fn new(old: &'t [u8], new: &'t [u8]) -> Self {
-        // Filled by hand: the constructor reserves room by guessing from the first lines, which a file
+        // Filled by hand: the constructor reserves memory by extrapolating from the first lines, which a file
         // with short first lines can drive to gigabytes.
         let mut input = InternedInput::default();
         input.update_before(lines(old));
@@ -94,17 +94,17 @@ impl<'t> LineDiff<'t> {
         self.diff.hunks()
     }
 
-    /// A line of the old text, counted from 0.
+    /// Returns a line of the old text, counted from 0.
     pub(crate) fn old_line(&self, at: u32) -> &'t [u8] {
         self.input.interner[self.input.before[at as usize]]
     }
 
-    /// A line of the new text, counted from 0.
+    /// Returns a line of the new text, counted from 0.
     pub(crate) fn new_line(&self, at: u32) -> &'t [u8] {
         self.input.interner[self.input.after[at as usize]]
     }
 
-    /// Lines that only the new text has, with their numbers, counted from 1.
+    /// Returns the lines that only the new text has, with their numbers, counted from 1.
     pub(crate) fn added_lines(&self) -> impl Iterator<Item = (u64, &'t [u8])> {
         self.diff.hunks().flat_map(|hunk| hunk.after).map(|at| (u64::from(at) + 1, self.new_line(at)))
     }
@@ -142,10 +142,10 @@ mod tests {
     #[test]
     fn only_the_start_of_a_file_decides_whether_it_is_text() {
         assert!(is_binary(b"a\0b") && !is_binary(b"") && !is_binary(b"\xff\xfe"));
-        let mut late = vec![b'a'; SNIFFED];
+        let mut late = vec![b'a'; SNIFF_LEN];
         late.push(0);
         assert!(!is_binary(&late));
-        late[SNIFFED - 1] = 0;
+        late[SNIFF_LEN - 1] = 0;
         assert!(is_binary(&late));
     }
 

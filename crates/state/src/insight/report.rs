@@ -1,7 +1,7 @@
-//! What the insight diff says, as data.
+//! Data types of the insight diff.
 //!
-//! Described field by field in `docs/insight.md`: when something here changes its meaning, raise
-//! [`INSIGHT_VERSION`] and say so there. New fields and codes may be added without that.
+//! Described field by field in `docs/insight.md`: if the meaning of something changes, raise
+//! [`INSIGHT_VERSION`] and document it there. New fields and codes may be added without that.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::node::NodeKind;
 use crate::quote::{quote_path, unquote_path};
 use crate::tree::Entry;
 
-/// Version of what the fields and codes of an [`InsightDiff`] mean.
+/// Version of the meaning of fields and codes of an [`InsightDiff`].
 pub const INSIGHT_VERSION: u32 = 2;
 
-/// What differs between two trees, and what to think of it.
+/// Differences between two trees, with an assessment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InsightDiff {
     /// [`INSIGHT_VERSION`] of the writer.
@@ -36,44 +36,44 @@ pub struct InsightDiff {
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryInsight {
-    /// Where; for a rename, where it is now.
+    /// Path of the entry, the new one for a rename.
     pub path: TreePath,
-    /// What happened.
+    /// Kind of the change.
     pub change: ChangeCode,
-    /// Where a renamed entry was.
+    /// Path of a renamed entry before the rename.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<TreePath>,
-    /// What was there.
+    /// Entry before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<EntrySummary>,
-    /// What is there.
+    /// Entry after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<EntrySummary>,
-    /// What the files hold; nothing when neither side is a file. Binary when either side is.
+    /// Kind of content; `None` if neither side is a file. Binary if either side is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentCode>,
-    /// Lines that only the new text has; nothing where lines were not compared.
+    /// Number of lines that only the new text has; `None` if lines were not compared.
     pub lines_added: Option<u64>,
-    /// Lines that only the old text has; nothing where lines were not compared.
+    /// Number of lines that only the old text has; `None` if lines were not compared.
     pub lines_removed: Option<u64>,
     /// Lines were not compared, and not searched for secrets, because a file is larger than
     /// [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX).
     pub too_large: bool,
-    /// Bytes of file content gained, negative when lost.
+    /// Change of the size of file content in bytes.
     pub size_change: i64,
-    /// Risks.
+    /// Risk notes.
     pub notes: Vec<RiskNote>,
 }
 
 /// One side of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntrySummary {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: EntryCode,
-    /// Permission bits. Four octal digits where they are serialised, as everywhere else in JSON.
+    /// Permission bits. Serialised as four octal digits, as everywhere else in JSON.
     #[serde(with = "octal")]
     pub mode: u16,
-    /// Bytes of a file or of a symlink's target; 0 for a directory.
+    /// Length of a file or of a symlink's target in bytes; 0 for a directory.
     pub size: u64,
 }
 
@@ -89,7 +89,7 @@ impl EntrySummary {
     }
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryCode {
@@ -101,7 +101,7 @@ pub enum EntryCode {
     Symlink,
 }
 
-/// What happened; see [`DifferenceKind`](crate::DifferenceKind).
+/// Kind of a change; see [`DifferenceKind`](crate::DifferenceKind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "documented at the kinds of the same names")]
@@ -114,7 +114,7 @@ pub enum ChangeCode {
     Renamed,
 }
 
-/// What a file holds.
+/// Kind of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentCode {
@@ -124,16 +124,16 @@ pub enum ContentCode {
     Binary,
 }
 
-/// Why a change deserves a second look.
+/// Risk that makes a change worth a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RiskCode {
-    /// A file has an execute bit that was not there before; a new executable file counts.
+    /// A file gained an execute bit; a new executable file counts.
     BecameExecutable,
-    /// A set-user-id or set-group-id bit that was not there before.
+    /// An entry gained a set-user-id or set-group-id bit.
     SetIdBit,
-    /// A symlink with an absolute target, or one with more `..` than it is deep.
+    /// A symlink with an absolute target, or with more `..` components than it is deep.
     SymlinkLeavesTree,
     /// A file that declares dependencies.
     DependencyManifest,
@@ -143,28 +143,28 @@ pub enum RiskCode {
     CiConfig,
     /// A file that runs when the project is built.
     BuildScript,
-    /// A file of a git repository that says what git runs: its configuration, or a hook.
+    /// A file of a git repository that makes git run code: its configuration, or a hook.
     GitCode,
     /// An added line that looks like a secret.
     SecretLikeContent,
     /// Most of a large file is gone, or a large number of files.
     LargeDeletion,
-    /// Text was replaced by something that is not text.
+    /// Text was replaced by binary content.
     BinaryReplacedText,
 }
 
-/// A risk, and where.
+/// A risk and its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RiskNote {
-    /// Which.
+    /// Kind of the risk.
     pub code: RiskCode,
-    /// The line of the new text, counted from 1.
+    /// Line number in the new text, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// What the line looks like. The line itself is never part of a note.
+    /// Pattern that the line matches. The line itself is never part of a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<SecretPattern>,
-    /// Which entry below a renamed directory.
+    /// Entry below a renamed directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<TreePath>,
 }
@@ -186,7 +186,7 @@ pub struct Totals {
     pub modified: u64,
     /// Entries that changed their kind.
     pub type_changed: u64,
-    /// Entries of which only mode or attributes changed.
+    /// Entries with a change of mode or attributes only.
     pub mode_changed: u64,
     /// Files and directories renamed; a directory counts once.
     pub renamed: u64,
@@ -200,9 +200,9 @@ pub struct Totals {
     pub binary: u64,
     /// Entries too large to compare lines.
     pub too_large: u64,
-    /// Bytes of file content gained, negative when lost.
+    /// Change of the size of file content in bytes.
     pub size_change: i64,
-    /// How many notes there are of each kind; kinds without any are absent.
+    /// Number of notes by kind; kinds without any are absent.
     pub notes: BTreeMap<RiskCode, u64>,
 }
 
@@ -234,7 +234,7 @@ impl Totals {
     }
 }
 
-/// Permission bits as `chmod` takes them.
+/// Permission bits in the notation of `chmod`.
 mod octal {
     use super::{Deserialize, Deserializer, Serializer};
 
@@ -246,7 +246,7 @@ mod octal {
     #[serde(untagged)]
     enum Form {
         Digits(String),
-        /// Version 1; episodes may have kept it.
+        /// Number as in version 1, which stored episodes may contain.
         Number(u16),
     }
 
@@ -258,7 +258,7 @@ mod octal {
     }
 }
 
-/// A path inside a tree. Text where it is serialised, quoted as by [`quote_path`] where it must be.
+/// A path inside a tree. Serialised as text, quoted by [`quote_path`] if needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreePath(pub Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Risks that names, modes and targets show.
+//! Risks visible in names, modes and link targets.
 
 use crate::insight::RiskCode;
 use crate::node::NodeKind;
@@ -88,7 +88,7 @@ const CI_FILES: [&str; 18] = [
     "jenkinsfile",
     "wercker.yml",
 ];
-/// Everything below these configures continuous integration, wherever in the tree they are.
+/// Directories whose files configure continuous integration, anywhere in the tree.
 const CI_DIRECTORIES: [&str; 12] = [
     ".buildkite",
     ".ci",
@@ -146,11 +146,12 @@ const BUILD_SCRIPTS: [&str; 40] = [
     "workspace.bazel",
     "wscript",
 ];
-/// Bazel's; in lower case these are ordinary names.
+/// Names of Bazel files; in lower case these are ordinary names.
 const BUILD_SCRIPTS_EXACT: [&[u8]; 2] = [b"BUILD", b"WORKSPACE"];
 const BUILD_ENDINGS: [&str; 6] = [".bazel", ".bzl", ".cmake", ".dockerfile", ".mk", ".ninja"];
 
-/// What a path is to the tools that act on it. Case is ignored: some of them do.
+/// Returns the risks of a path because of tools that act on it. Case is ignored, because some tools ignore
+/// it.
 pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
     let exact = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let path = String::from_utf8_lossy(path).to_ascii_lowercase();
@@ -183,19 +184,20 @@ fn has_ending(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// `requirements.txt`, `requirements-dev.txt`, `dev-requirements.in` and the like.
+/// Returns true for `requirements.txt`, `requirements-dev.txt`, `dev-requirements.in` and the like.
 fn is_requirements(name: &str) -> bool {
     let stem = name.strip_suffix(".txt").or_else(|| name.strip_suffix(".in"));
     stem.is_some_and(|stem| stem.starts_with("requirements") || stem.ends_with("requirements"))
 }
 
-/// Tells if git runs what this file says: a hook, or a configuration, of a repository, of a submodule or of a work tree.
+/// Returns true for files that make git run code: hooks and configuration of a repository, a submodule or a
+/// work tree.
 fn is_git_code(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let Some(git) = parts.iter().position(|part| *part == ".git") else { return false };
     match parts[git + 1..] {
         ["config" | "config.worktree"] | ["hooks", _, ..] => true,
-        // The name of a submodule can have slashes, and its repository submodules of its own.
+        // The name of a submodule can contain slashes, and its repository can have submodules of its own.
         ["modules", _, .., "config" | "config.worktree"] | ["worktrees", _, .., "config.worktree"] => true,
         ["modules", _, ref inside @ ..] => {
             inside.iter().position(|part| *part == "hooks").is_some_and(|hooks| hooks + 1 < inside.len())
@@ -219,7 +221,7 @@ fn is_below(path: &str, directory: &str) -> bool {
 const EXECUTE: u16 = 0o111;
 const SET_ID: u16 = 0o6000;
 
-/// Risks of what an entry has become.
+/// Returns the risks of the new state of an entry.
 pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<RiskCode> {
     let mut risks = Vec::new();
     let mode = |entry: &Entry| match entry.node.kind() {
@@ -247,8 +249,7 @@ pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<
     risks
 }
 
-/// Risks of an entry that came to `new` with the directory it is in: what it was not at `old`, or is not
-/// any more.
+/// Returns the risks that an entry gained or lost because its directory was moved from `old` to `new`.
 pub(crate) fn moved_risks(old: &[u8], new: &[u8], entry: &Entry) -> Vec<RiskCode> {
     match &entry.node {
         Node::Directory(_) => Vec::new(),
@@ -263,8 +264,8 @@ pub(crate) fn moved_risks(old: &[u8], new: &[u8], entry: &Entry) -> Vec<RiskCode
     }
 }
 
-/// Whether a symlink at `path` points outside the tree, judged by its text alone: a link through another
-/// link may leave without this seeing it, and must be contained where links are followed.
+/// Returns true if a symlink at `path` points outside the tree, judged by its text alone. A link through
+/// another link may leave the tree undetected, so it must be contained where links are followed.
 fn leaves_tree(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") {
         return true;

@@ -1,11 +1,11 @@
-//! Text that looks like a secret.
+//! Detection of secrets in text.
 //!
-//! Well-known forms are recognised by their prefix and alphabet; anything else only where it is assigned
-//! to a name that says so and is too irregular for a word. What was found is never part of the result.
+//! Well-known tokens are recognised by their prefix and alphabet; other values only if they are assigned to a
+//! name such as `password` and are too irregular for a word. The secret itself is never part of the result.
 
 use serde::{Deserialize, Serialize};
 
-/// What a piece of text looks like.
+/// Kind of secret that a text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -38,7 +38,7 @@ pub enum SecretPattern {
     AssignedSecret,
 }
 
-/// What `line` looks like, each pattern once.
+/// Returns the patterns that `line` matches, each once.
 pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
     let mut found = Vec::new();
     if contains(line, b"-----BEGIN ") && contains(line, b"PRIVATE KEY") {
@@ -62,7 +62,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Runs of letters, digits, `_` and `-`, with their positions.
+/// Iterates over runs of letters, digits, `_` and `-`, with their positions.
 fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -73,7 +73,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// A form of token: how it starts, and how long the rest is at least.
+/// Format of a token: its prefix, and the minimum length of the rest.
 struct Form {
     pattern: SecretPattern,
     prefix: &'static [u8],
@@ -123,13 +123,13 @@ fn known_token(word: &[u8]) -> Option<SecretPattern> {
     FORMS.iter().find_map(|form| {
         let rest = word.strip_prefix(form.prefix)?;
         let fits = rest.len() >= form.rest && rest.iter().all(|byte| (form.alphabet)(*byte));
-        // An access key id has one length; and a random key without a digit is rarer than a class name.
+        // An access key id has a fixed length; and a random key without a digit is rarer than a class name.
         let fits = fits && (form.pattern != SecretPattern::AwsAccessKey || rest.len() == form.rest);
         (fits && rest.iter().any(u8::is_ascii_digit)).then_some(form.pattern)
     })
 }
 
-/// `eyJ….eyJ….…`, where `word` is the first part.
+/// Matches `eyJ….eyJ….…`, where `word` is the first part.
 fn web_token(line: &[u8], at: usize, word: &[u8]) -> Option<SecretPattern> {
     let rest = line[at + word.len()..].strip_prefix(b".eyJ").filter(|_| word.starts_with(b"eyJ"))?;
     let end = rest.iter().position(|byte| !is_word(*byte))?;
@@ -152,7 +152,7 @@ const NAMES: [&[u8]; 12] = [
     b"credential",
     b"secretkey",
 ];
-/// Longest name and value that are looked at, so that a hostile line costs no more than its length.
+/// Longest name and value that are examined, so that the cost of a hostile line is linear in its length.
 const NAME_MAX: usize = 64;
 const VALUE_MAX: usize = 512;
 
@@ -170,7 +170,7 @@ fn name_before(text: &[u8]) -> &[u8] {
     &text[start..]
 }
 
-/// Whether the name has one of [`NAMES`] in it as a word: `apiToken` and `TOKEN_2`, not `tokenizer`.
+/// Returns true if the name contains one of [`NAMES`] as a word: `apiToken` and `TOKEN_2`, not `tokenizer`.
 fn names_a_secret(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     NAMES.iter().any(|marker| {
@@ -185,7 +185,7 @@ fn names_a_secret(name: &[u8]) -> bool {
     })
 }
 
-/// Whether text that starts with `=` or `:` gives an irregular value.
+/// Returns true if text that starts with `=` or `:` assigns an irregular value.
 fn assigns_secret(text: &[u8]) -> bool {
     let skipped = text.iter().take(16).take_while(|byte| matches!(byte, b'=' | b':' | b'>' | b' ' | b'\t'));
     let text = &text[skipped.count()..];
@@ -211,7 +211,7 @@ fn is_irregular(value: &[u8], len: usize, digits: usize, bits: f64) -> bool {
         && bits_per_byte(value) >= bits
 }
 
-/// Shannon's entropy of the bytes.
+/// Returns the Shannon entropy of the bytes.
 fn bits_per_byte(value: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     for byte in value {
@@ -230,7 +230,7 @@ fn bits_per_byte(value: &[u8]) -> f64 {
 mod tests {
     use super::*;
 
-    // Put together here so that no scanner takes this file for a leak.
+    // Assembled here so that secret scanners do not report this file.
     fn token(prefix: &str, len: usize) -> String {
         let body: String = "a1B2c3D4e5F6g7H8i9J0".chars().cycle().take(len).collect();
         format!("{prefix}{body}")
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_line_is_no_trouble() {
+    fn hostile_lines_are_searched_in_linear_time() {
         for unit in ["=", "token:", "token=\"", "eyJ.", "sk-", "a", "'", ":::"] {
             find(unit.repeat((1 << 17) / unit.len()).as_bytes());
         }

@@ -13,32 +13,32 @@ use rustix::io::Errno;
 
 pub use rustix::fs::RawDir;
 
-/// How a directory is opened only to open others from it.
+/// Flags that open a directory only as a base for opening its entries.
 pub(crate) const DIRECTORY_HANDLE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
-/// What the system says when a file has no such attribute.
+/// Error for a missing extended attribute.
 pub(crate) const NO_ATTRIBUTE: Errno = Errno::NODATA;
-/// Whether a file that shares the blocks of another was given its attributes as well.
+/// True if a reflink copy also gets the extended attributes of its source.
 pub(crate) const CLONES_ATTRIBUTES: bool = false;
 
-/// Longest path handed to the kernel in one piece.
-const PIECE: usize = 4000;
+/// Longest path passed to the kernel in one call, in bytes.
+const OPEN_PATH_MAX: usize = 4000;
 
-/// Changes with every start of the machine. None if that cannot be told.
+/// Returns the boot id of the machine; `None` if it is unknown.
 pub fn boot_id() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())
 }
 
-/// Opens `path` beneath `root`. No part of it may be a symlink; paths longer than the kernel takes are
-/// opened piece by piece.
+/// Opens `path` beneath `root`. No component may be a symlink. Paths that are too long for the kernel are
+/// opened in several steps.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    if path.len() <= PIECE {
+    if path.len() <= OPEN_PATH_MAX {
         return open_piece(root, path, flags);
     }
     let mut at: Option<OwnedFd> = None;
     let mut rest = path;
-    while rest.len() > PIECE {
-        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+    while rest.len() > OPEN_PATH_MAX {
+        let cut = rest[..OPEN_PATH_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let (piece, tail) = rest.split_at(cut);
         let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
         let next = match &at {
@@ -57,7 +57,7 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
 fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let path: &[u8] = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // A directory renamed elsewhere while the kernel looks gives EAGAIN.
+    // EAGAIN: a directory was renamed during the lookup.
     for _ in 0..16 {
         match openat2(&root, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -67,14 +67,13 @@ fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Er
     Err(Errno::AGAIN)
 }
 
-/// Makes a file that shares its blocks with another one until either is written to. Fails where the filesystem
-/// cannot do that.
+/// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it.
 pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (File::open(from)?, File::create(to)?);
     Ok(ioctl_ficlone(&to, &from)?)
 }
 
-/// Something whose owner may change its mode, also when that keeps him out.
+/// Handle to an entry whose mode its owner can change even without access permission.
 pub(crate) struct Handle(OwnedFd);
 
 impl Handle {
@@ -92,17 +91,17 @@ impl Handle {
     }
 
     pub(crate) fn chmod(&self, mode: Mode) -> Result<(), Errno> {
-        chmod(itself(&self.0), mode)
+        chmod(proc_fd_path(&self.0), mode)
     }
 }
 
-/// A path to what is open, for calls that take no handle.
-fn itself(handle: &impl AsRawFd) -> String {
+/// Returns a path to an open file, for calls that take no descriptor.
+fn proc_fd_path(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// Makes a file without a name. None where there are no such files.
-pub(crate) fn create_nameless(directory: impl AsFd, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+/// Creates an unnamed temporary file (`O_TMPFILE`). Returns `None` if the file system does not support it.
+pub(crate) fn create_unnamed(directory: impl AsFd, mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     match openat(directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Ok(None),
@@ -110,12 +109,12 @@ pub(crate) fn create_nameless(directory: impl AsFd, mode: Mode) -> Result<Option
     }
 }
 
-/// Gives a nameless file its name; fails if the name is taken.
-pub(crate) fn link_nameless(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
-    linkat(rustix::fs::CWD, itself(file), directory, name, AtFlags::SYMLINK_FOLLOW)
+/// Gives an unnamed file a name; fails if the name exists.
+pub(crate) fn link_unnamed(file: &File, directory: impl AsFd, name: &[u8]) -> Result<(), Errno> {
+    linkat(rustix::fs::CWD, proc_fd_path(file), directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Makes a file under a name that nobody else has. The second is whether it shares the blocks of `source`.
+/// Creates a new file; fails if the name exists. Also returns true if it is a reflink copy of `source`.
 pub(crate) fn create_named(
     directory: impl AsFd,
     name: &[u8],
@@ -124,17 +123,17 @@ pub(crate) fn create_named(
 ) -> Result<(OwnedFd, bool), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, mode)?;
-    let shared = source.is_some_and(|source| share(&file, source));
+    let shared = source.is_some_and(|source| reflink(&file, source));
     Ok((file, shared))
 }
 
-/// Makes an empty file share the blocks of another one. False where that does not work.
-pub(crate) fn share(file: impl AsFd, source: &OwnedFd) -> bool {
+/// Makes an empty file share the blocks of another one. Returns false if that is not supported.
+pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
 
-/// Gives a file that is whole its name in place of the one it was written under.
-pub(crate) fn rename_whole(
+/// Renames a completely written file from its temporary to its final name.
+pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
     to: &[u8],
@@ -143,36 +142,36 @@ pub(crate) fn rename_whole(
     renameat(&directory, from, &directory, to)
 }
 
-/// Gives a part of a file its room on the disk, and the file at least that length. What is in it stays.
+/// Allocates disk space for a range of a file and extends the file to it. Existing content is kept.
 pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }
 
-/// Returns when everything that was written to the filesystem is on disk.
+/// Waits until everything written to the file system is on disk.
 pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     rustix::fs::syncfs(directory)
 }
 
-/// Lets the disk begin to write a part of a file, without waiting for it.
+/// Starts writing a range of a file to disk, without waiting for it.
 pub(crate) fn start_writeback(file: &File, offset: u64, len: u64) {
-    // SAFETY: the call takes an open file and numbers, and touches no memory of ours. It is a hint: whether
-    // it worked shows in nothing but the time the sync takes.
+    // SAFETY: the call takes an open file and integers, and touches no memory of ours. It is a hint: its
+    // result affects only the duration of the sync.
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
     }
 }
 
-/// Type and permission bits, of any system.
+/// Converts the mode of a `stat` to the type that is common to all platforms.
 pub(crate) fn mode_bits(mode: RawMode) -> u32 {
     mode
 }
 
-/// How many names a file has.
+/// Returns the number of hard links of a file.
 pub(crate) fn links_of(stat: &Stat) -> u64 {
     stat.st_nlink
 }
 
-/// Type and permission bits, as this system has them.
+/// Converts a mode to the type of this platform.
 pub(crate) fn raw_mode(mode: u32) -> RawMode {
     mode
 }

@@ -13,11 +13,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// How a directory is opened only to open others from it: it need not be readable.
+/// Flags that open a directory only as a base for opening its entries: it need not be readable.
 pub(crate) const DIRECTORY_HANDLE: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
-/// What the system says when a file has no such attribute.
+/// Error for a missing extended attribute.
 pub(crate) const NO_ATTRIBUTE: Errno = Errno::NOATTR;
-/// Whether a file that shares the blocks of another was given its attributes as well.
+/// True if a reflink copy also gets the extended attributes of its source.
 pub(crate) const CLONES_ATTRIBUTES: bool = true;
 
 const NO_LINKS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
@@ -25,11 +25,11 @@ const NO_LINKS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 unsafe extern "C" {
     fn fsync_volume_np(fd: libc::c_int, flags: libc::c_int) -> libc::c_int;
 }
-/// To the medium, not only to the disk's own memory.
+/// Syncs to the medium, not only to the write cache of the disk.
 const SYNC_VOLUME_FULLSYNC: libc::c_int = 1;
 const SYNC_VOLUME_WAIT: libc::c_int = 2;
 
-/// Changes with every start of the machine. None if that cannot be told.
+/// Returns the boot id of the machine; `None` if it is unknown.
 pub fn boot_id() -> Option<String> {
     let mut text = [0_u8; 64];
     let mut len = text.len();
@@ -47,7 +47,7 @@ pub fn boot_id() -> Option<String> {
     (done == 0 && !id.is_empty()).then(|| id.to_owned())
 }
 
-/// Opens `path` beneath `root`, one name after another. No part of it may be a symlink.
+/// Opens `path` beneath `root`, component by component. No component may be a symlink.
 pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let (above, name) = split(path);
     let mut at: Option<OwnedFd> = None;
@@ -70,7 +70,7 @@ fn open_one(directory: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd,
     }
 }
 
-/// The directory that something is in, and its name there.
+/// Splits a path into the parent directory and the name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(cut) => (&path[..cut], &path[cut + 1..]),
@@ -79,11 +79,11 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Reads the entries of a directory from its beginning.
+/// Iterator over the entries of a directory.
 pub struct RawDir(Option<Result<Dir, Errno>>);
 
 impl RawDir {
-    /// Of an open directory; the room is for systems that need some.
+    /// Starts at the beginning of an open directory. The buffer is only needed on other platforms.
     pub fn new(directory: impl AsFd, _room: &mut [MaybeUninit<u8>]) -> Self {
         Self(Some(Dir::read_from(directory)))
     }
@@ -101,16 +101,15 @@ impl Iterator for RawDir {
     }
 }
 
-/// Makes a file that shares its blocks with another one until either is written to. Fails where the filesystem
-/// cannot do that.
+/// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it.
 pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
     Ok(fclonefileat(File::open(from)?, rustix::fs::CWD, to, CLONE)?)
 }
 
-/// A clone belongs to whoever makes it.
+/// Flags of a clone; it is owned by the process that makes it.
 const CLONE: CloneFlags = CloneFlags::NOFOLLOW.union(CloneFlags::NOOWNERCOPY);
 
-/// Something whose owner may change its mode, also when that keeps him out.
+/// Handle to an entry whose mode its owner can change even without access permission.
 pub(crate) struct Handle {
     directory: OwnedFd,
     name: Vec<u8>,
@@ -119,7 +118,7 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) fn of_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
         let (above, name) = split(path);
-        // Not by its name, which nothing can be asked of in a directory that keeps everybody out.
+        // Not by its name: `stat` by name fails in a directory without search permission.
         let directory = match name {
             b"." => root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
             _ => open_beneath(root, above, DIRECTORY_HANDLE)?,
@@ -147,17 +146,17 @@ impl Handle {
     }
 }
 
-/// There are no nameless files.
-pub(crate) fn create_nameless(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
+/// Returns `None`: there are no unnamed files on this platform.
+pub(crate) fn create_unnamed(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     Ok(None)
 }
 
-/// There are no nameless files.
-pub(crate) fn link_nameless(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
+/// Fails: there are no unnamed files on this platform.
+pub(crate) fn link_unnamed(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// Makes a file under a name that nobody else has. The second is whether it shares the blocks of `source`.
+/// Creates a new file; fails if the name exists. Also returns true if it is a reflink copy of `source`.
 pub(crate) fn create_named(
     directory: impl AsFd,
     name: &[u8],
@@ -165,7 +164,7 @@ pub(crate) fn create_named(
     source: Option<&OwnedFd>,
 ) -> Result<(OwnedFd, bool), Errno> {
     if source.is_some_and(|source| fclonefileat(source, &directory, name, CLONE).is_ok()) {
-        // It has the mode of the other one, which may not let anybody write.
+        // The clone has the mode of its source, which may not be writable.
         chmodat(&directory, name, mode, AtFlags::SYMLINK_NOFOLLOW)?;
         return Ok((openat(directory, name, OFlags::WRONLY | NO_LINKS, Mode::empty())?, true));
     }
@@ -173,26 +172,31 @@ pub(crate) fn create_named(
     Ok((openat(directory, name, flags, mode)?, false))
 }
 
-/// Files come to share their blocks only when they are made.
-pub(crate) fn share(_file: impl AsFd, _source: &OwnedFd) -> bool {
+/// Returns false: blocks can be shared only when a file is created.
+pub(crate) fn reflink(_file: impl AsFd, _source: &OwnedFd) -> bool {
     false
 }
 
-/// Gives a file that is whole its name in place of the one it was written under. Names that differ only in case are
-/// one name to most filesystems here: what is not meant to be replaced is not.
-pub(crate) fn rename_whole(directory: impl AsFd, from: &[u8], to: &[u8], replace: bool) -> Result<(), Errno> {
+/// Renames a completely written file from its temporary to its final name. Most file systems here ignore
+/// case, so an existing file is only replaced if `replace` is set.
+pub(crate) fn rename_into_place(
+    directory: impl AsFd,
+    from: &[u8],
+    to: &[u8],
+    replace: bool,
+) -> Result<(), Errno> {
     if replace {
         return renameat(&directory, from, &directory, to);
     }
     renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE)
 }
 
-/// What there is cuts off a file that somebody else has made longer meanwhile: there is nothing that could be used.
+/// Fails: the calls of this platform could truncate a file that another process extends at the same time.
 pub(crate) fn reserve(_file: &File, _offset: u64, _len: u64) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// Returns when everything that was written to the filesystem is on disk.
+/// Waits until everything written to the file system is on disk.
 pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     let fd = directory.as_fd().as_raw_fd();
     // SAFETY: the call takes an open directory and a number, and touches no memory of ours.
@@ -201,20 +205,20 @@ pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(error()) }
 }
 
-/// There is no such hint here; the sync does all of it.
+/// Does nothing: this platform has no such hint.
 pub(crate) fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
 
-/// Type and permission bits, of any system.
+/// Converts the mode of a `stat` to the type that is common to all platforms.
 pub(crate) fn mode_bits(mode: RawMode) -> u32 {
     u32::from(mode)
 }
 
-/// How many names a file has.
+/// Returns the number of hard links of a file.
 pub(crate) fn links_of(stat: &Stat) -> u64 {
     u64::from(stat.st_nlink)
 }
 
-/// Type and permission bits, as this system has them.
+/// Converts a mode to the type of this platform.
 pub(crate) fn raw_mode(mode: u32) -> RawMode {
     mode as RawMode
 }
@@ -233,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_holds_the_same_and_goes_its_own_way() {
+    fn a_clone_has_equal_content_and_changes_independently() {
         let home = tempfile::tempdir().unwrap();
         let (one, two) = (home.path().join("one"), home.path().join("two"));
         fs::write(&one, vec![7; 1 << 20]).unwrap();
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_made_as_a_clone_can_be_written_whatever_the_mode_of_the_other() {
+    fn a_clone_of_a_read_only_file_is_writable() {
         let home = tempfile::tempdir().unwrap();
         let one = home.path().join("one");
         fs::write(&one, "content").unwrap();
@@ -261,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gets_no_name_that_is_taken_unless_it_is_to_replace() {
+    fn rename_into_place_replaces_only_on_request() {
         let home = tempfile::tempdir().unwrap();
         for name in ["new", "old"] {
             fs::write(home.path().join(name), name).unwrap();
         }
         let directory = opened(home.path());
-        assert_eq!(rename_whole(&directory, b"new", b"old", false), Err(Errno::EXIST));
-        rename_whole(&directory, b"new", b"old", true).unwrap();
+        assert_eq!(rename_into_place(&directory, b"new", b"old", false), Err(Errno::EXIST));
+        rename_into_place(&directory, b"new", b"old", true).unwrap();
         assert_eq!(fs::read(home.path().join("old")).unwrap(), b"new");
     }
 
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_of_what_keeps_its_owner_out_can_be_changed() {
+    fn the_mode_of_an_inaccessible_directory_can_be_changed() {
         let home = tempfile::tempdir().unwrap();
         let closed = home.path().join("a/closed");
         fs::create_dir_all(&closed).unwrap();
@@ -300,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn this_run_of_the_machine_has_a_name_that_stays() {
+    fn the_boot_id_is_stable() {
         assert!(boot_id().is_some());
         assert_eq!(boot_id(), boot_id());
     }

@@ -1,14 +1,14 @@
-//! Comparison of the index with the log, which is the truth about records.
+//! Comparison of the index with the log, which is the source of truth for records.
 
 use std::collections::BTreeSet;
 use std::io;
 
 use heed::RoTxn;
 
-use crate::change::LogEnd;
 use crate::error::{Result, StoreError};
 use crate::index::LogState;
-use crate::log_records::LogRecords;
+use crate::log_record::LogEnd;
+use crate::log_scan::LogRecords;
 use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
@@ -18,11 +18,11 @@ use crate::store::Inner;
 
 use super::{Damage, Verify};
 
-/// A collection may remove the packs of an old log while they are read; after this many times something is wrong.
+/// Number of attempts. A garbage collection may remove the packs of an old log while they are read.
 const ATTEMPTS: usize = 8;
 
 impl Verify<'_> {
-    /// Compares every row that the log is the truth of.
+    /// Compares all rows that can be derived from the log.
     pub(super) fn rows(&self, progress: &dyn Progress) -> Result<()> {
         let inner = &self.store.inner;
         progress.begin("comparing the index with the log", None);
@@ -44,7 +44,7 @@ impl Verify<'_> {
 }
 
 impl Inner {
-    /// Refuses to go on with an index that says otherwise than the log.
+    /// Fails if the index contradicts the log.
     pub(crate) fn check_against_log(&self) -> Result<()> {
         match self.compare_with_log()?.into_iter().next() {
             Some(Damage { snapshot, problem, .. }) => {
@@ -72,7 +72,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// A pack that is not in the table of packs would be removed by a collection.
+    /// Reports packs in use that are not in the table of packs: garbage collection would remove them.
     fn unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
         let mut used = BTreeSet::from([state.pack]);
         for kind in [Kind::Chunk, Kind::Node] {
@@ -89,22 +89,24 @@ impl Inner {
         Ok(found)
     }
 
-    /// The snapshots whose records can be read, oldest first.
+    /// Returns the snapshots whose records can be decoded, oldest first.
     pub(super) fn decodable_snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.index.read()?;
         let mut found = Vec::new();
         for row in self.index.snapshots.iter(&txn)? {
             found.extend(Snapshot::decode(row?.1));
         }
-        for row in self.index.recent.iter(&txn)? {
-            found.extend(crate::recent::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default());
+        for row in self.index.unsettled.iter(&txn)? {
+            found.extend(
+                crate::unsettled_rows::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
+            );
         }
         found.sort_by_key(|snapshot| snapshot.id);
         Ok(found)
     }
 }
 
-/// The records that the log gives, and where commits are missing from it.
+/// Replays the log. Returns the resulting records and descriptions of missing commits.
 fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records, Vec<String>)> {
     let (mut records, mut gaps) = (Records::default(), Vec::new());
     let (mut sequence, mut previous) = (0, [0; 32]);

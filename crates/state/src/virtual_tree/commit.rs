@@ -1,4 +1,4 @@
-//! Making a virtual tree a snapshot: only what changed is written, from the leaves to the root.
+//! Committing a virtual tree: only changes are written, from the leaves to the root.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::batch::{Batch, Contents};
-use crate::change::Change;
 use crate::content;
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, SnapshotId, TreeId};
+use crate::log_record::Change;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
 use crate::rewrite::{Edit, Written, rewrite_directory};
@@ -19,20 +19,21 @@ use crate::store::Store;
 
 use super::{Child, Directory, File, Result, VirtualTree};
 
-/// Levels that fit on any stack.
+/// Number of levels that fits on any stack.
 const SHALLOW: usize = 100;
 
 impl VirtualTree {
-    /// Makes the tree a snapshot. What changed is written; the tree goes on from there.
+    /// Commits the tree as a snapshot. Only changes are written. The snapshot becomes the base of the tree.
     pub fn commit(&mut self, new: NewSnapshot) -> Result<Snapshot> {
-        // Taken before the commit: once it is there, the snapshot may be removed and collected.
+        // The guard is taken before the commit: afterwards, the snapshot may be removed and collected at any
+        // time.
         let guard = Arc::new(self.store.guard()?);
         let parents =
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let (snapshot, tree, times) = match &self.staging {
             Some(staging) => {
-                // Clones share what was streamed in: one commits after the other.
-                let _turn = staging.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // Clones share streamed content: they commit one after the other.
+                let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&staging.batch, true, parents, new)?
             }
             None => {
@@ -55,24 +56,24 @@ impl VirtualTree {
         new: NewSnapshot,
     ) -> StoreResult<(Snapshot, NodeId, NodeId)> {
         let (tree, times) = self.write_root(batch)?;
-        // What was streamed in is nowhere else until the commit is done, and clones rely on it.
-        let contents = if keep { batch.lend()? } else { batch.finish()? };
+        // Streamed content exists nowhere else until the commit is done, and clones rely on it.
+        let contents = if keep { batch.start_commit()? } else { batch.finish()? };
         let done = commit_snapshot(&self.store, contents, tree.into(), times, parents, new);
         match (keep, &done) {
-            (true, Ok(_)) => batch.forget(),
-            (true, Err(_)) => batch.take_back(),
+            (true, Ok(_)) => batch.commit_done(),
+            (true, Err(_)) => batch.commit_failed(),
             (false, _) => {}
         }
         Ok((done?, tree, times))
     }
 
-    /// The id the tree would have if it were committed now. Nothing is kept.
+    /// Returns the id that the tree would have if it were committed now. Writes nothing.
     pub fn tree_id(&self) -> Result<TreeId> {
-        let batch = Batch::of_names(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::computing_ids(self.store.clone(), Arc::clone(&self.guard));
         Ok(self.write_root(&batch)?.0.into())
     }
 
-    /// Writes what changed. One call per level: a deep tree needs a deeper stack than callers may have.
+    /// Writes the changes. Recurses once per level: a deep tree needs more stack than callers may have.
     pub(super) fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
         if self.depth > SHALLOW {
             return crate::pool::run(|| self.write_directory(&self.root, batch));
@@ -85,7 +86,7 @@ impl VirtualTree {
             return Ok(base);
         }
         let mut edits = Vec::with_capacity(directory.edits.len());
-        // Names of one file are written once.
+        // Hard links to one file are written once.
         let mut linked = HashMap::new();
         for (name, child) in &directory.edits {
             let entry = match child {
@@ -107,7 +108,7 @@ impl VirtualTree {
         rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
     }
 
-    /// The encoded reference and time of a child, its content written.
+    /// Writes a child and returns its encoded reference and time.
     fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<Written<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
@@ -135,7 +136,7 @@ impl VirtualTree {
     }
 }
 
-/// Writes the snapshot's record and what it needs, in one commit.
+/// Writes the snapshot's record and its objects in one commit.
 pub(crate) fn commit_snapshot(
     store: &Store,
     contents: Contents,
@@ -167,7 +168,7 @@ pub(crate) fn commit_snapshot(
     Ok(snapshot)
 }
 
-/// How a directory refers to a file node: inline when small.
+/// Encodes the reference of a directory to a file node: inline if it is small.
 pub(crate) fn file_reference(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
@@ -179,7 +180,7 @@ pub(crate) fn file_reference(
     })
 }
 
-/// How a directory refers to a symlink node: inline when small.
+/// Encodes the reference of a directory to a symlink node: inline if it is small.
 pub(crate) fn symlink_reference(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,

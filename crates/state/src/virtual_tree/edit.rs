@@ -7,16 +7,16 @@ use crate::node::{MODE_BITS, NodeKind, NodeRef, Xattrs};
 use crate::snapshot::Timestamp;
 use crate::tree::{Node, path_names};
 
-use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, shown, split, stored_kind};
+use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind};
 
 impl VirtualTree {
-    /// Writes a whole file, making missing parents. An existing file keeps its mode and attributes.
+    /// Writes a whole file and creates missing parents. An existing file keeps its mode and attributes.
     pub fn write(&mut self, path: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> Result<()> {
         let path = path.as_ref();
-        let is_a_directory = || TreeError::IsADirectory { path: shown(path) };
+        let is_a_directory = || TreeError::IsADirectory { path: display_path(path) };
         let Some((parent, name)) = split(path)? else { return Err(is_a_directory()) };
         let store = self.store.clone();
-        // The way down is walked once: what is there is asked of the directory that is going to change.
+        // The path is walked only once: the existing entry is looked up in the directory that is changed.
         let directory = self.directory_mut(&parent)?;
         let (mode, xattrs) = match directory.child(&store, name)? {
             Some(Child::Directory(_)) => return Err(is_a_directory()),
@@ -37,7 +37,7 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Adds to the end of a file, making it if it is not there. Costs what is added, not what exists.
+    /// Appends to a file, or creates it. The cost depends on the appended bytes, not on the size of the file.
     pub fn append(&mut self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<()> {
         let path = path.as_ref();
         let mut file = match self.find(path)? {
@@ -46,7 +46,7 @@ impl VirtualTree {
             Some(found) => Arc::new(self.file_for_appending(path, found)?),
         };
         if file.tail.is_empty() && !file.kept.is_empty() {
-            // All of it is in the store: the last chunk was cut by an end that is no end any more.
+            // All of it is in the store: the last chunk was cut by the former end.
             let (kept, from) = content::stable_part(&file.kept);
             let tail = self.content_of(&file.kept, from, u64::MAX)?;
             file = Arc::new(File { kept, tail, ..File::clone(&file) });
@@ -62,8 +62,8 @@ impl VirtualTree {
         let entry = self.entry_found(found)?;
         let Node::File(node) = entry.node else {
             return Err(match entry.node {
-                Node::Directory(_) => TreeError::IsADirectory { path: shown(path) },
-                _ => TreeError::BadPath { path: shown(path) },
+                Node::Directory(_) => TreeError::IsADirectory { path: display_path(path) },
+                _ => TreeError::BadPath { path: display_path(path) },
             });
         };
         let (kept, from) = content::stable_part(&node.extents);
@@ -71,19 +71,19 @@ impl VirtualTree {
         Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, kept, tail })
     }
 
-    /// Removes a file, a symlink, or a directory with all it holds.
+    /// Removes a file, a symlink, or a directory with everything below it.
     pub fn remove(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         self.must_find(path)?;
         let Some((parent, name)) = split(path)? else {
-            return Err(TreeError::BadPath { path: shown(path) });
+            return Err(TreeError::BadPath { path: display_path(path) });
         };
         let store = self.store.clone();
         Ok(self.directory_mut(&parent)?.take(&store, name)?)
     }
 
-    /// Moves something, replacing a file or an empty directory at `to` as `rename(2)` does. A directory
-    /// moves in constant time.
+    /// Renames an entry, replacing a file or an empty directory at `to` as `rename(2)` does. A directory is
+    /// moved in constant time.
     pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = path_names(from)?;
@@ -93,10 +93,10 @@ impl VirtualTree {
             return Ok(());
         }
         if source.is_empty() || target.is_empty() || target.starts_with(&source) {
-            return Err(TreeError::IntoItself { path: shown(from) });
+            return Err(TreeError::IntoItself { path: display_path(from) });
         }
         self.check_replaceable(to, is_directory)?;
-        // The target's parent first: after that nothing can refuse, and the source is not lost.
+        // The target's parent comes first: nothing can fail after that, so the source is not lost.
         self.directory_mut(&target[..target.len() - 1])?;
         let store = self.store.clone();
         let (name, parent) = source.split_last().unwrap_or_else(|| unreachable!("a path with names"));
@@ -107,12 +107,12 @@ impl VirtualTree {
             child
         };
         if matches!(child, Some(Child::Directory(_))) {
-            // What moves may be as deep as anything so far.
+            // The moved directory may be as deep as anything so far.
             self.depth += target.len();
         }
         match child {
             Some(child) => self.put(to, child),
-            None => Err(TreeError::NotFound { path: shown(from) }),
+            None => Err(TreeError::NotFound { path: display_path(from) }),
         }
     }
 
@@ -121,21 +121,21 @@ impl VirtualTree {
         let is_directory = self.stat_found(found)?.kind == NodeKind::Directory;
         match (by_directory, is_directory) {
             (false, false) => Ok(()),
-            (false, true) => Err(TreeError::IsADirectory { path: shown(path) }),
-            (true, false) => Err(TreeError::NotADirectory { path: shown(path) }),
+            (false, true) => Err(TreeError::IsADirectory { path: display_path(path) }),
+            (true, false) => Err(TreeError::NotADirectory { path: display_path(path) }),
             (true, true) if self.list(path)?.is_empty() => Ok(()),
-            (true, true) => Err(TreeError::NotEmpty { path: shown(path) }),
+            (true, true) => Err(TreeError::NotEmpty { path: display_path(path) }),
         }
     }
 
-    /// Makes a directory and its missing parents. One that is there already is left as it is.
+    /// Creates a directory and its missing parents. An existing one is left unchanged.
     pub fn mkdir(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let names = path_names(path)?;
         self.directory_mut(&names).map(drop)
     }
 
-    /// Makes a symlink, replacing a file or symlink.
+    /// Creates a symlink, replacing a file or symlink.
     pub fn symlink(&mut self, path: impl AsRef<[u8]>, target: impl Into<Vec<u8>>) -> Result<()> {
         self.put_symlink(path, target, None)
     }
@@ -147,7 +147,7 @@ impl VirtualTree {
         let found = self.must_find(path)?;
         let stat = self.stat_found(found)?;
         match stat.kind {
-            NodeKind::Symlink => Err(TreeError::BadPath { path: shown(path) }),
+            NodeKind::Symlink => Err(TreeError::BadPath { path: display_path(path) }),
             NodeKind::Directory => {
                 let names = path_names(path)?;
                 self.directory_mut(&names)?.head = Some((mode, stat.xattrs));
@@ -166,7 +166,9 @@ impl VirtualTree {
 
     fn file_as_is(&self, path: &[u8], found: Found<'_>) -> Result<File> {
         let entry = self.entry_found(found)?;
-        let Node::File(node) = entry.node else { return Err(TreeError::BadPath { path: shown(path) }) };
+        let Node::File(node) = entry.node else {
+            return Err(TreeError::BadPath { path: display_path(path) });
+        };
         Ok(File {
             mode: node.mode,
             xattrs: node.xattrs,

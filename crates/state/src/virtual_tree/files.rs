@@ -7,66 +7,66 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::batch::Batch;
-use crate::directory::{Looks, Read, ReadError, Reading, SkipReason, read_file};
+use crate::directory::{DirectoryReader, Read, ReadError, SkipReason, StatFingerprint, read_file};
 use crate::error::Result as StoreResult;
 use crate::node::{FileNode, NodeKind};
 use crate::snapshot::Timestamp;
 use crate::walk_limits::file_metadata;
 
-use super::{Child, File, Result, Staging, TreeError, VirtualTree, shown};
+use super::{Child, File, Result, Staging, TreeError, VirtualTree, display_path};
 
-/// From so many files on, threads share the reading.
-const MANY: usize = 4;
+/// Number of files from which on they are read in parallel.
+const PARALLEL_MIN: usize = 4;
 
-/// A file to take up.
+/// A file to add to the tree.
 #[derive(Debug, Clone)]
-pub struct FileAt {
-    /// Its name in the directory.
+pub struct FileToAdd {
+    /// Name in the directory.
     pub name: Vec<u8>,
-    /// Its path in the tree.
+    /// Path in the tree.
     pub path: Vec<u8>,
-    /// Equal for names of one file.
+    /// Link label: equal for all hard links to one file.
     pub link: Option<u64>,
 }
 
-/// What came of taking up a file.
+/// Outcome of adding a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    /// It is in the tree.
+pub enum AddOutcome {
+    /// The file was added.
     File {
-        /// How it looked when it was read.
-        looks: Looks,
-        /// Whether a change after that would show in how it looks.
-        settled: bool,
+        /// Fingerprint of the file when it was read.
+        fingerprint: StatFingerprint,
+        /// True if a later change is certain to change the fingerprint.
+        trusted: bool,
         /// Bytes of attributes and extents that the tree holds of it.
         metadata: usize,
     },
-    /// There is no such file any more; the tree is as it was.
+    /// The file no longer exists; the tree is unchanged.
     Vanished,
-    /// It cannot be read; the tree is as it was.
+    /// The file cannot be read; the tree is unchanged.
     Skipped(SkipReason),
 }
 
-/// A file of a tree, to be put under its other names: they share what is known of it.
+/// A file of a tree, to be added under its other names. They share its content and attributes.
 #[derive(Clone)]
-pub struct SameFile(Child);
+pub struct LinkedFile(Child);
 
 enum Found {
-    File(FileNode, Looks, bool),
-    Not(Taken),
+    File(FileNode, StatFingerprint, bool),
+    Not(AddOutcome),
 }
 
 impl VirtualTree {
-    /// Takes up files of one directory, each as it is at one moment.
-    pub fn take_files(
+    /// Adds files of one directory, each with a consistent state.
+    pub fn add_files(
         &mut self,
         directory: BorrowedFd<'_>,
-        files: &[FileAt],
-        reading: &dyn Reading,
-    ) -> Result<Vec<Taken>> {
+        files: &[FileToAdd],
+        reader: &dyn DirectoryReader,
+    ) -> Result<Vec<AddOutcome>> {
         let staging = self.quick_staging()?;
-        let read = |file: &FileAt| read_one(&staging.batch, reading, directory, file);
-        let found: Vec<Found> = if files.len() < MANY {
+        let read = |file: &FileToAdd| read_one(&staging.batch, reader, directory, file);
+        let found: Vec<Found> = if files.len() < PARALLEL_MIN {
             files.iter().map(read).collect::<Result<_>>()?
         } else {
             crate::pool::run(|| files.par_iter().map(read).collect::<Result<_>>())?
@@ -75,34 +75,35 @@ impl VirtualTree {
         for (file, found) in files.iter().zip(found) {
             taken.push(match found {
                 Found::Not(taken) => taken,
-                Found::File(node, looks, settled) => {
+                Found::File(node, fingerprint, trusted) => {
                     let metadata = file_metadata(&node);
-                    self.put(&file.path, Child::File(Arc::new(stored(node, looks, file.link))))?;
-                    Taken::File { looks, settled, metadata }
+                    self.put(&file.path, Child::File(Arc::new(stored(node, fingerprint, file.link))))?;
+                    AddOutcome::File { fingerprint, trusted, metadata }
                 }
             });
         }
         Ok(taken)
     }
 
-    /// The file that was put at `path`; none if something else is there, or what the tree was made from has it.
-    pub fn file_at(&self, path: impl AsRef<[u8]>) -> Result<Option<SameFile>> {
+    /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
+    /// has it.
+    pub fn added_file(&self, path: impl AsRef<[u8]>) -> Result<Option<LinkedFile>> {
         let found = self.find(path.as_ref())?;
         let Some(super::Found::Virtual(child)) = found else { return Ok(None) };
-        Ok((self.kind_of(child)? == NodeKind::File).then(|| SameFile(child.clone())))
+        Ok((self.kind_of(child)? == NodeKind::File).then(|| LinkedFile(child.clone())))
     }
 
-    /// Puts another name of a file of this tree, without reading it.
-    pub fn put_same(&mut self, path: impl AsRef<[u8]>, file: &SameFile) -> Result<()> {
+    /// Adds another name of a file of this tree, without reading it.
+    pub fn put_linked_file(&mut self, path: impl AsRef<[u8]>, file: &LinkedFile) -> Result<()> {
         self.put(path.as_ref(), file.0.clone())
     }
 
-    /// Gives a file that was put into this tree another name, without reading it. Both get the link label `label`,
-    /// unless the file has one.
+    /// Adds another name of a file that was added to this tree, without reading it. Both get the link label
+    /// `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
         let found = match self.find(file)? {
             Some(super::Found::Virtual(Child::File(found))) => Arc::clone(found),
-            _ => return Err(TreeError::NotFound { path: shown(file) }),
+            _ => return Err(TreeError::NotFound { path: display_path(file) }),
         };
         let linked = match found.link {
             Some(_) => found,
@@ -115,34 +116,40 @@ impl VirtualTree {
         self.put(name, Child::File(linked))
     }
 
-    /// Like [`VirtualTree::staging`], for content that is wanted again at once.
+    /// Returns the staging area, like [`VirtualTree::staging`], optimised for content that is read again
+    /// soon.
     fn quick_staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
         let batch = Arc::new(Batch::interactive(self.store.clone(), Arc::clone(&self.guard)));
-        let staging = Arc::new(Staging { batch, turn: Mutex::default() });
+        let staging = Arc::new(Staging { batch, commit_lock: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }
 }
 
-fn stored(node: FileNode, looks: Looks, link: Option<u64>) -> File {
+fn stored(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
-    let modified = Some(Timestamp(looks.mtime));
+    let modified = Some(Timestamp(fingerprint.mtime));
     File { mode, xattrs, modified, link, kept: extents, tail: Vec::new() }
 }
 
-fn read_one(batch: &Batch, reading: &dyn Reading, directory: BorrowedFd<'_>, file: &FileAt) -> Result<Found> {
-    match read_file(batch, reading, directory, &file.name) {
-        Ok(Read::File { node, looks, settled, .. }) => Ok(Found::File(node, looks, settled)),
-        Ok(Read::Vanished) => Ok(Found::Not(Taken::Vanished)),
-        Ok(Read::Changing) => Ok(Found::Not(Taken::Skipped(SkipReason::Changing))),
+fn read_one(
+    batch: &Batch,
+    reader: &dyn DirectoryReader,
+    directory: BorrowedFd<'_>,
+    file: &FileToAdd,
+) -> Result<Found> {
+    match read_file(batch, reader, directory, &file.name) {
+        Ok(Read::File { node, fingerprint, trusted, .. }) => Ok(Found::File(node, fingerprint, trusted)),
+        Ok(Read::Vanished) => Ok(Found::Not(AddOutcome::Vanished)),
+        Ok(Read::Changing) => Ok(Found::Not(AddOutcome::Skipped(SkipReason::Changing))),
         Err(ReadError::System(Errno::ACCESS | Errno::PERM)) => {
-            Ok(Found::Not(Taken::Skipped(SkipReason::NoPermission)))
+            Ok(Found::Not(AddOutcome::Skipped(SkipReason::NoPermission)))
         }
         Err(ReadError::System(error)) => {
-            Err(TreeError::Content { path: shown(&file.path), source: error.into() })
+            Err(TreeError::Content { path: display_path(&file.path), source: error.into() })
         }
         Err(ReadError::Store(error)) => Err(error.into()),
     }

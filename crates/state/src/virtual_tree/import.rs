@@ -1,5 +1,5 @@
-//! Putting things into a virtual tree that come from elsewhere: with all their attributes, and without
-//! holding their content in memory.
+//! Importing entries into a virtual tree: with all their attributes, and without holding their content in
+//! memory.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use crate::snapshot::Timestamp;
 use crate::tree::{Entry, Node, Tree, path_names};
 
 use super::commit::{file_reference, symlink_reference};
-use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, shown};
+use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
 
 impl VirtualTree {
-    /// Puts a file whose content is streamed: memory does not grow with its size.
+    /// Adds a file with streamed content: memory use does not depend on its size.
     pub fn put_file(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -34,13 +34,13 @@ impl VirtualTree {
                     Ok(0) => return Ok(()),
                     Ok(len) => writer.push(&buffer[..len])?,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(source) => return Err(TreeError::Content { path: shown(path), source }),
+                    Err(source) => return Err(TreeError::Content { path: display_path(path), source }),
                 }
             }
         })
     }
 
-    /// Puts a file whose content `write` hands to the store piece by piece. Zeros that are told as such cost nothing.
+    /// Adds a file whose content `write` passes piece by piece. Zeros pushed as such cost nothing.
     pub(crate) fn put_file_with<E: From<TreeError>>(
         &mut self,
         path: &[u8],
@@ -61,7 +61,7 @@ impl VirtualTree {
         Ok(self.put(path, Child::File(Arc::new(file)))?)
     }
 
-    /// Puts a file whose content is in memory.
+    /// Adds a file with content in memory.
     pub fn put_content(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -79,7 +79,7 @@ impl VirtualTree {
         self.put(path.as_ref(), Child::File(Arc::new(file)))
     }
 
-    /// Puts a file with content that this store has, without reading it.
+    /// Adds a file with content that this store already has, without reading it.
     pub fn put_extents(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -100,7 +100,7 @@ impl VirtualTree {
         self.put(path, Child::File(Arc::new(file)))
     }
 
-    /// Makes a directory, or changes the attributes of one that is there.
+    /// Creates a directory, or changes the attributes of an existing one.
     pub fn put_directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
         let path = path.as_ref();
         let names = path_names(path)?;
@@ -112,7 +112,7 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Puts a symlink with a time.
+    /// Adds a symlink with a modification time; `None` for the current time.
     pub fn put_symlink(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -122,15 +122,15 @@ impl VirtualTree {
         let path = path.as_ref();
         let target: Vec<u8> = target.into();
         if !is_valid_target(&target) {
-            return Err(TreeError::BadPath { path: shown(&target) });
+            return Err(TreeError::BadPath { path: display_path(&target) });
         }
         self.check_replaceable(path, false)?;
         let modified = modified.unwrap_or_else(Timestamp::now);
         self.put(path, Child::Symlink { target: target.into(), modified })
     }
 
-    /// Puts an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
-    /// directory with all it holds.
+    /// Adds an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
+    /// directory with everything below it.
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(without_times().into());
@@ -150,15 +150,15 @@ impl VirtualTree {
         self.put(path.as_ref(), child)
     }
 
-    /// Puts directories of another tree of this store where they are there, without reading them. Each takes
-    /// the place of what this tree has; a whole tree takes the place of everything.
+    /// Copies directories of another tree of this store to the same paths, without reading them. Each
+    /// replaces the entry of this tree; a whole tree replaces everything.
     pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {
         if subtrees.is_empty() {
             return Ok(());
         }
-        // What holds them is live, and so are they.
+        // The tree is live, and so are its subtrees.
         self.check_live(&subtrees[0].path, &tree.root().node)?;
-        // Those that one directory holds are put at once, where they follow each other.
+        // Adjacent siblings are added together.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
             let Some(parent) = siblings[0].parent() else {
                 let (id, times) = tree.ids_with_times().ok_or_else(without_times)?;
@@ -176,8 +176,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// What is live when it becomes part of this tree is kept for it. What a collection has condemned before
-    /// may be gone by the time the tree is committed.
+    /// Fails if an object is not live. Live objects are protected by the guard of this tree, but condemned
+    /// ones may be deleted before it is committed.
     fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
         let objects: Vec<ObjectId> = match node {
             Node::Directory(node) => {
@@ -195,7 +195,7 @@ impl VirtualTree {
         let txn = index.read()?;
         for (kind, id) in objects {
             if index.live(&txn, kind, &id)?.is_none() {
-                let what = shown(path);
+                let what = display_path(path);
                 return Err(StoreError::Refused(format!(
                     "what is to become `{what}` was given up meanwhile"
                 )));
@@ -208,7 +208,8 @@ impl VirtualTree {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
-        let staging = Arc::new(Staging { batch: Arc::new(self.store.batch()?), turn: Mutex::default() });
+        let staging =
+            Arc::new(Staging { batch: Arc::new(self.store.batch()?), commit_lock: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)
     }

@@ -1,20 +1,22 @@
-//! What a virtual tree holds, read like any other tree, before and without being committed.
+//! Preview of a virtual tree: reads it like any other tree, without committing it.
 
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::pending::Pending;
 use crate::tree::Tree;
+use crate::uncommitted_objects::UncommittedObjects;
 
 use super::{Result, VirtualTree};
 
 impl VirtualTree {
-    /// The tree as it would be if it were committed now. It can be compared and read; nothing is kept of it.
+    /// Returns the tree as it would be if it were committed now. It can be read and compared; nothing is
+    /// written to the store.
     pub fn preview(&self) -> Result<Tree> {
         let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
         let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
-        let pending = Pending::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
-        Ok(Tree::open(&self.store.with_pending(pending), tree.into(), Some(times))?)
+        let uncommitted =
+            UncommittedObjects::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
+        Ok(Tree::open(&self.store.with_uncommitted(uncommitted), tree.into(), Some(times))?)
     }
 }

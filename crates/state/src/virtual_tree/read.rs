@@ -1,4 +1,4 @@
-//! Reading a virtual tree: what is changed from memory, everything else from the store.
+//! Reading a virtual tree: changes from memory, everything else from the store.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::page::EntryTime;
 use crate::tree::{Entry, Node, path_names};
 
 use super::{
-    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree, shown,
-    stored_directory, stored_kind,
+    Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,
+    display_path, stored_directory, stored_kind,
 };
 
 impl VirtualTree {
-    /// The content of a file.
+    /// Returns the content of a file.
     pub fn read(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         self.read_range(path, 0, u64::MAX)
     }
 
-    /// Up to `len` bytes of a file from `offset`.
+    /// Returns up to `len` bytes of a file from `offset`.
     pub fn read_range(&self, path: impl AsRef<[u8]>, offset: u64, len: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let found = self.must_find(path)?;
@@ -28,8 +28,8 @@ impl VirtualTree {
         }
         match self.entry_found(found)?.node {
             Node::File(node) => Ok(self.store.read_extents(&node.extents, offset, len)?),
-            Node::Directory(_) => Err(TreeError::IsADirectory { path: shown(path) }),
-            Node::Symlink(_) => Err(TreeError::BadPath { path: shown(path) }),
+            Node::Directory(_) => Err(TreeError::IsADirectory { path: display_path(path) }),
+            Node::Symlink(_) => Err(TreeError::BadPath { path: display_path(path) }),
         }
     }
 
@@ -45,7 +45,7 @@ impl VirtualTree {
         Ok(out)
     }
 
-    /// Reads chunks, some of which may still wait to be committed.
+    /// Reads chunks, some of which may not be committed yet.
     pub(super) fn content_of(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         match &self.staging {
             Some(staging) => Ok(staging.batch.read_extents(extents, offset, len)?),
@@ -53,7 +53,7 @@ impl VirtualTree {
         }
     }
 
-    /// Where a symlink points.
+    /// Returns the target of a symlink.
     pub fn read_link(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let found = self.must_find(path)?;
@@ -62,14 +62,14 @@ impl VirtualTree {
         }
         match self.entry_found(found)?.node {
             Node::Symlink(link) => Ok(link.target),
-            _ => Err(TreeError::BadPath { path: shown(path) }),
+            _ => Err(TreeError::BadPath { path: display_path(path) }),
         }
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the entries of a directory, sorted by name.
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<VirtualEntry>> {
         let path = path.as_ref();
-        let not_a_directory = || TreeError::NotADirectory { path: shown(path) };
+        let not_a_directory = || TreeError::NotADirectory { path: display_path(path) };
         let (base, edits) = match self.must_find(path)? {
             Found::Root(directory) => (directory.base, Some(&directory.edits)),
             Found::Virtual(Child::Directory(directory)) => (directory.base, Some(&directory.edits)),
@@ -100,19 +100,19 @@ impl VirtualTree {
         Ok(names.into_iter().map(|(name, kind)| VirtualEntry { name, kind }).collect())
     }
 
-    /// What is at `path`.
+    /// Returns the metadata of the entry at `path`.
     pub fn stat(&self, path: impl AsRef<[u8]>) -> Result<Stat> {
         let found = self.must_find(path.as_ref())?;
         self.stat_found(found)
     }
 
-    /// Whether anything is at `path`.
+    /// Returns true if there is an entry at `path`.
     pub fn exists(&self, path: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.find(path.as_ref())?.is_some())
     }
 
     pub(super) fn must_find(&self, path: &[u8]) -> Result<Found<'_>> {
-        self.find(path)?.ok_or_else(|| TreeError::NotFound { path: shown(path) })
+        self.find(path)?.ok_or_else(|| TreeError::NotFound { path: display_path(path) })
     }
 
     pub(super) fn find(&self, path: &[u8]) -> Result<Option<Found<'_>>> {
@@ -145,7 +145,7 @@ impl VirtualTree {
         }
     }
 
-    /// Follows names below a directory of the store.
+    /// Looks up names below a directory of the store.
     fn find_stored<'a>(
         &self,
         mut id: NodeId,
@@ -180,7 +180,7 @@ impl VirtualTree {
         self.store.entry_of(b"", reference, EntryTime::decode(time).map_err(wrong)?)
     }
 
-    /// What was found, as the store would give it; only for what the store has.
+    /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
     pub(super) fn entry_found(&self, found: Found<'_>) -> Result<Entry> {
         match found {
             Found::Stored(entry) => Ok(entry),

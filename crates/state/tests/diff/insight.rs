@@ -1,4 +1,4 @@
-//! What the insight diff says about changes that matter.
+//! Insight diff: notes, codes and line counts of typical changes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use workspace_state::{
     ChangeCode, ContentCode, EntryInsight, InsightDiff, LINE_DIFF_MAX, RiskCode, SecretPattern, insight,
 };
 
-use crate::model::{Item, Model, Shelf, insert};
+use crate::model::{Item, Model, ModelStore, insert};
 
 fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
     let mut model = Model::new();
@@ -32,10 +32,10 @@ fn lines(count: usize) -> String {
     (0..count).map(|at| format!("line {at}\n")).collect()
 }
 
-/// Judges the change, and checks that the result survives being written and read.
+/// Computes the insight diff, and checks that it survives serialisation.
 fn judge(from: &Model, to: &Model) -> InsightDiff {
-    let shelf = Shelf::new();
-    let result = insight(&shelf.tree(from), &shelf.tree(to)).unwrap();
+    let store = ModelStore::new();
+    let result = insight(&store.tree(from), &store.tree(to)).unwrap();
     let text = serde_json::to_string(&result).unwrap();
     assert_eq!(serde_json::from_str::<InsightDiff>(&text).unwrap(), result);
     result
@@ -51,13 +51,13 @@ fn codes(entry: &EntryInsight) -> Vec<RiskCode> {
 }
 
 #[test]
-fn the_form_is_stable() {
-    let shelf = Shelf::new();
+fn the_json_format_is_stable() {
+    let store = ModelStore::new();
     let (from, to) = (
         model([("a", file("1\n2\n")), ("b", file("moved\n"))]),
         model([("a", file("1\n3\n4\n")), ("c\n", file("moved\n"))]),
     );
-    let (from, to) = (shelf.tree(&from), shelf.tree(&to));
+    let (from, to) = (store.tree(&from), store.tree(&to));
     let result = serde_json::to_value(insight(&from, &to).unwrap()).unwrap();
     let side = |size: u64| serde_json::json!({ "kind": "file", "mode": "0644", "size": size });
     let expected = serde_json::json!({
@@ -250,7 +250,7 @@ fn binary_content_has_no_lines() {
 }
 
 #[test]
-fn files_beyond_the_limit_are_not_compared_and_say_so() {
+fn too_large_files_are_reported_and_not_compared() {
     let size = usize::try_from(LINE_DIFF_MAX).unwrap();
     let text = |len: usize| file(b"a\n".repeat(len / 2 + 1)[..len].to_vec());
     let result = judge(&model([("f", text(10))]), &model([("f", text(size + 1))]));

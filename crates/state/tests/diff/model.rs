@@ -1,11 +1,11 @@
-//! Trees as plain maps, random ones, and the same in a store.
+//! Trees as plain maps, random ones, and conversion to trees in a store.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use workspace_state::{DifferenceKind, NewSnapshot, Store, Tree};
 
-/// What is at a path.
+/// Entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     File { content: Vec<u8>, mode: u16 },
@@ -17,7 +17,7 @@ pub(crate) enum Item {
 pub(crate) type Model = BTreeMap<Vec<u8>, Item>;
 
 impl Item {
-    /// What a diff should call the change from this to something else.
+    /// Returns the kind that a diff should report for a change from this to `other`.
     pub(crate) fn change_to(&self, new: &Self) -> DifferenceKind {
         match (self, new) {
             (Self::File { content: old, mode: old_mode }, Self::File { content: new, mode: new_mode }) => {
@@ -45,7 +45,7 @@ fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at])
 }
 
-/// Puts `item` at `path`, in place of whatever is there or in the way.
+/// Puts `item` at `path`, replacing any entry there or at a parent path.
 pub(crate) fn insert(model: &mut Model, path: &[u8], item: Item) {
     for parent in parents(path) {
         if !matches!(model.get(parent), Some(Item::Directory { .. })) {
@@ -78,13 +78,13 @@ fn rename(model: &mut Model, from: &[u8], to: &[u8]) {
     }
 }
 
-/// A store in which models become trees.
-pub(crate) struct Shelf {
+/// A store that converts models to trees.
+pub(crate) struct ModelStore {
     _directory: tempfile::TempDir,
     store: Store,
 }
 
-impl Shelf {
+impl ModelStore {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -153,7 +153,7 @@ fn item() -> impl Strategy<Value = Item> {
     let mode = || prop::sample::select(vec![0o644, 0o755, 0o600]);
     prop_oneof![
         4 => (content(), mode()).prop_map(|(content, mode)| Item::File { content, mode }),
-        // No loops: git cannot apply a patch that puts a directory in the place of one.
+        // Directories are not replaced by directories: git cannot apply such a patch.
         1 => prop::sample::select(vec!["nowhere", "../b", "/etc", "x\ny"]).prop_map(|target| Item::Symlink(target.into())),
         1 => prop::sample::select(vec![0o755, 0o700]).prop_map(|mode| Item::Directory { mode }),
     ]
@@ -189,7 +189,7 @@ fn apply(model: &mut Model, edit: Edit) {
     }
 }
 
-/// A random tree of up to `size` edits, and what more edits make of it.
+/// Returns a random tree made by up to `size` edits, and the tree after more edits.
 pub(crate) fn related_pair(size: usize) -> impl Strategy<Value = (Model, Model)> {
     let start = prop::collection::vec((path(), item()), 0..size);
     let edits = prop::collection::vec(edit(), 0..size);

@@ -1,4 +1,4 @@
-//! Patches against the program that defines them: `git apply`.
+//! Patches verified with `git apply`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use proptest::prelude::*;
 use workspace_state::{Patch, PatchBody, PatchSections, diff, unified_diff};
 
-use crate::model::{self, Item, Model, Shelf, insert};
+use crate::model::{self, Item, Model, ModelStore, insert};
 
 fn at(directory: &Path, path: &[u8]) -> PathBuf {
     directory.join(OsStr::from_bytes(path))
 }
 
-/// Writes what git knows of a tree: files and symlinks.
+/// Writes the part of a tree that git supports: files and symlinks.
 fn write(directory: &Path, model: &Model) {
     for (path, item) in model {
         let place = at(directory, path);
@@ -35,7 +35,7 @@ fn write(directory: &Path, model: &Model) {
     }
 }
 
-/// What git knows of a directory: of modes, the execute bit.
+/// Reads the part of a directory that git supports: of modes, only the execute bit.
 fn read(top: &Path, directory: &Path, into: &mut Model) {
     for entry in fs::read_dir(directory).unwrap() {
         let place = entry.unwrap().path();
@@ -63,9 +63,9 @@ fn as_git_knows(model: &Model) -> Model {
     model.iter().filter_map(|(path, of)| Some((path.clone(), item(of)?))).collect()
 }
 
-/// The whole difference of two trees as one patch.
-fn patch(shelf: &Shelf, from: &Model, to: &Model, context: usize) -> Vec<u8> {
-    let (from, to) = (shelf.tree(from), shelf.tree(to));
+/// Returns the whole difference of two trees as one patch.
+fn patch(store: &ModelStore, from: &Model, to: &Model, context: usize) -> Vec<u8> {
+    let (from, to) = (store.tree(from), store.tree(to));
     let mut out = Vec::new();
     for difference in diff(&from, &to).unwrap() {
         unified_diff(&from, &to, &difference, context).unwrap().write_to(&mut out).unwrap();
@@ -85,8 +85,8 @@ fn git_apply(directory: &Path, patch: &[u8], context: usize) -> std::process::Ou
 }
 
 #[track_caller]
-fn check(shelf: &Shelf, from: &Model, to: &Model, context: usize) {
-    let patch = patch(shelf, from, to, context);
+fn check(store: &ModelStore, from: &Model, to: &Model, context: usize) {
+    let patch = patch(store, from, to, context);
     let directory = tempfile::tempdir().unwrap();
     let top = directory.path().join("checkout");
     fs::create_dir(&top).unwrap();
@@ -103,10 +103,10 @@ fn check(shelf: &Shelf, from: &Model, to: &Model, context: usize) {
 
 #[test]
 fn git_makes_the_new_tree_from_the_old_one() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let config = ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |((from, to) in model::related_pair(16), context in 0usize..5)| {
-        check(&shelf, &from, &to, context);
+        check(&store, &from, &to, context);
     });
 }
 
@@ -122,13 +122,13 @@ fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
     model
 }
 
-fn text(shelf: &Shelf, from: &Model, to: &Model) -> String {
-    String::from_utf8(patch(shelf, from, to, 3)).unwrap()
+fn text(store: &ModelStore, from: &Model, to: &Model) -> String {
+    String::from_utf8(patch(store, from, to, 3)).unwrap()
 }
 
 #[test]
 fn long_files_with_distant_changes_apply() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let lines = |edited: &[usize]| -> Item {
         let line =
             |at: usize| if edited.contains(&at) { format!("edited {at}\n") } else { format!("line {at}\n") };
@@ -136,22 +136,22 @@ fn long_files_with_distant_changes_apply() {
     };
     for edited in [&[0, 6, 7, 100, 106, 113, 499][..], &[250], &[499], &[0]] {
         let (from, to) = (model([("f", lines(&[]))]), model([("f", lines(edited))]));
-        check(&shelf, &from, &to, 3);
-        check(&shelf, &to, &from, 0);
+        check(&store, &from, &to, 3);
+        check(&store, &to, &from, 0);
     }
 }
 
 #[test]
 fn text_that_is_not_utf_8_is_kept() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let from = model([("f", text_file(b"caf\xe9\nsame\xff\n"))]);
     let to = model([("f", text_file(b"caf\xc3\xa9\nsame\xff\n\r"))]);
-    check(&shelf, &from, &to, 3);
+    check(&store, &from, &to, 3);
 }
 
 #[test]
 fn headers_are_those_of_git() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let from = model([("a b", text_file("1\n2\n")), ("gone", text_file("x")), ("moved", text_file("m"))]);
     let to = model([
         ("a b", Item::File { content: b"1\n3\n".to_vec(), mode: 0o755 }),
@@ -182,27 +182,27 @@ similarity index 100%
 rename from moved
 rename to to
 ";
-    assert_eq!(text(&shelf, &from, &to), expected);
+    assert_eq!(text(&store, &from, &to), expected);
 }
 
 #[test]
-fn what_git_has_no_words_for_is_said_beside_the_patch() {
-    let shelf = Shelf::new();
+fn changes_that_git_cannot_express_are_lines_between_patches() {
+    let store = ModelStore::new();
     let private = Item::File { content: b"x".to_vec(), mode: 0o600 };
     let from =
         model([("d", Item::Directory { mode: 0o755 }), ("f", text_file("x")), ("g", text_file("1\n"))]);
     let to = model([("d", Item::Directory { mode: 0o700 }), ("f", private), ("g", text_file("2\n"))]);
-    let text = text(&shelf, &from, &to);
+    let text = text(&store, &from, &to);
     assert!(
         text.starts_with(" mode change 0755 => 0700 d\n mode change 0644 => 0600 f\ndiff --git a/g b/g\n"),
         "{text}"
     );
-    check(&shelf, &from, &to, 3);
+    check(&store, &from, &to, 3);
 }
 
 #[test]
 fn binary_and_large_files_are_noted_and_not_printed() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let large = |last: u8| {
         let mut content = b"line\n".repeat(2 << 20);
         content.push(last);
@@ -219,8 +219,8 @@ diff --git a/n b/n
 new file mode 100644
 Binary files /dev/null and b/n differ
 ";
-    assert_eq!(text(&shelf, &from, &to), expected);
-    let (from, to) = (shelf.tree(&from), shelf.tree(&to));
+    assert_eq!(text(&store, &from, &to), expected);
+    let (from, to) = (store.tree(&from), store.tree(&to));
     let bodies = diff(&from, &to).unwrap();
     let bodies =
         bodies.iter().flat_map(|difference| unified_diff(&from, &to, difference, 3).unwrap().sections);
@@ -230,26 +230,26 @@ Binary files /dev/null and b/n differ
 
 #[test]
 fn a_binary_file_of_which_only_the_mode_changed_applies() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let binary = |mode| Item::File { content: b"\0".to_vec(), mode };
-    check(&shelf, &model([("b", binary(0o644))]), &model([("b", binary(0o755))]), 3);
-    check(&shelf, &model([("b", binary(0o644))]), &model([("c", binary(0o755))]), 3);
+    check(&store, &model([("b", binary(0o644))]), &model([("b", binary(0o755))]), 3);
+    check(&store, &model([("b", binary(0o644))]), &model([("c", binary(0o755))]), 3);
 }
 
 #[test]
 fn a_renamed_directory_is_a_rename_of_each_file() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let from =
         model([("d/x/f", text_file("1")), ("d/l", Item::Symlink(b"x/f".to_vec())), ("d/e", text_file(""))]);
     let to =
         model([("n/x/f", text_file("1")), ("n/l", Item::Symlink(b"x/f".to_vec())), ("n/e", text_file(""))]);
-    check(&shelf, &from, &to, 3);
-    assert_eq!(text(&shelf, &from, &to).matches("rename from d/").count(), 3);
+    check(&store, &from, &to, 3);
+    assert_eq!(text(&store, &from, &to).matches("rename from d/").count(), 3);
 }
 
 #[test]
 fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let files = |top: &str| -> Model {
         let mut made = Model::new();
         for n in 0..700 {
@@ -257,7 +257,7 @@ fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
         }
         made
     };
-    let (from, to) = (shelf.tree(&files("old")), shelf.tree(&files("new")));
+    let (from, to) = (store.tree(&files("old")), store.tree(&files("new")));
     let differences = diff(&from, &to).unwrap();
     assert_eq!(differences.len(), 1, "a rename of the directory");
     let mut sections = PatchSections::new(&from, &to, differences[0].clone(), 3);
@@ -272,7 +272,7 @@ fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
 #[test]
 fn nothing_is_an_empty_patch() {
     assert!(Patch::default().to_bytes().is_empty());
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let from = model([("d", Item::Directory { mode: 0o755 })]);
-    assert_eq!(text(&shelf, &Model::new(), &from), "");
+    assert_eq!(text(&store, &Model::new(), &from), "");
 }

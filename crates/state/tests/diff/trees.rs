@@ -1,13 +1,13 @@
-//! The diff of random trees against a plain model of them.
+//! Diff of random trees, compared with a plain model.
 
 use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use workspace_state::{Difference, DifferenceKind, Entry, Node, Tree, diff};
 
-use crate::model::{self, Item, Model, Shelf, base_name};
+use crate::model::{self, Item, Model, ModelStore, base_name};
 
-/// What a difference says is there.
+/// Converts an entry of a difference to a model item.
 fn item(tree: &Tree, entry: &Entry) -> Item {
     match &entry.node {
         Node::File(file) => Item::File { content: tree.read(file).unwrap(), mode: file.mode },
@@ -20,7 +20,7 @@ fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Does to a model what differences say, and checks that each says something true and new.
+/// Applies differences to a model, and checks that each of them is correct and effective.
 fn apply(from: &Model, to: &Model, trees: (&Tree, &Tree), differences: &[Difference]) -> Model {
     let mut result = from.clone();
     let mut moved = BTreeMap::new();
@@ -68,7 +68,7 @@ fn apply(from: &Model, to: &Model, trees: (&Tree, &Tree), differences: &[Differe
     result
 }
 
-/// No file is left both removed and added.
+/// Checks that no file is both removed and added.
 fn assert_no_rename_was_missed(trees: (&Tree, &Tree), differences: &[Difference]) {
     let contents = |kind: DifferenceKind| -> HashSet<Vec<u8>> {
         let entries = differences.iter().filter(|difference| difference.kind == kind);
@@ -85,8 +85,8 @@ fn assert_no_rename_was_missed(trees: (&Tree, &Tree), differences: &[Difference]
     assert!(removed.is_disjoint(&added));
 }
 
-fn check(shelf: &Shelf, from: &Model, to: &Model) -> Vec<Difference> {
-    let trees = (&shelf.tree(from), &shelf.tree(to));
+fn check(store: &ModelStore, from: &Model, to: &Model) -> Vec<Difference> {
+    let trees = (&store.tree(from), &store.tree(to));
     let differences = diff(trees.0, trees.1).unwrap();
     assert!(differences.is_sorted_by(|a, b| a.path < b.path), "sorted, each path once");
     assert_eq!(&apply(from, to, trees, &differences), to);
@@ -98,17 +98,17 @@ fn check(shelf: &Shelf, from: &Model, to: &Model) -> Vec<Difference> {
 
 #[test]
 fn differences_turn_one_random_tree_into_the_other() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |((from, to) in model::related_pair(24))| {
-        check(&shelf, &from, &to);
-        check(&shelf, &to, &from);
+        check(&store, &from, &to);
+        check(&store, &to, &from);
     });
 }
 
 #[test]
 fn differences_of_long_directories_are_found() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() };
     let numbers = prop::collection::btree_map(0u16..2000, 0u8..3, 0..1500);
     let edits = prop::collection::vec((0u16..2000, prop::option::of(0u8..3)), 0..40);
@@ -127,7 +127,7 @@ fn differences_of_long_directories_are_found() {
                 None => to.remove(&at),
             };
         }
-        check(&shelf, &long(&from), &long(&to));
+        check(&store, &long(&from), &long(&to));
     });
 }
 
@@ -160,7 +160,7 @@ fn summary(differences: &[Difference]) -> Vec<String> {
 
 #[track_caller]
 fn assert_diff(from: &Model, to: &Model, expected: &[&str]) {
-    assert_eq!(summary(&check(&Shelf::new(), from, to)), expected);
+    assert_eq!(summary(&check(&ModelStore::new(), from, to)), expected);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_swap_of_two_names_is_two_modifications() {
 }
 
 #[test]
-fn a_chain_of_renames_pairs_only_what_came_and_went() {
+fn a_chain_of_renames_pairs_only_added_and_removed_names() {
     let from = model([(b"a", file("1")), (b"b", file("2")), (b"c", file("3"))]);
     let to = model([(b"b", file("1")), (b"c", file("2")), (b"d", file("3"))]);
     assert_diff(&from, &to, &["Removed a", "Modified b", "Modified c", "Added d"]);
@@ -252,17 +252,17 @@ fn directories_with_the_same_base_name_are_paired_first() {
 }
 
 #[test]
-fn a_directory_of_which_a_part_is_taken_is_not_taken_as_a_whole() {
+fn a_partly_renamed_directory_is_not_renamed_as_a_whole() {
     let to = model([(b"new/x/s/f", file("1")), (b"new/x/g", file("2")), (b"new/h", file("3"))]);
-    // `s` stands at the top, and is found inside `new/x` before `old/x` is compared with that.
+    // `s` is at the top level, and is found inside `new/x` before `old/x` is compared with that.
     let from = model([(b"old/x/s/f", file("1")), (b"old/x/g", file("2")), (b"s/f", file("1"))]);
     let expected =
         ["Added new", "Added new/h", "Added new/x", "old/x/g => new/x/g", "s => new/x/s", "Removed old"];
-    let found = summary(&check(&Shelf::new(), &from, &to));
+    let found = summary(&check(&ModelStore::new(), &from, &to));
     assert_eq!(found[..6], expected);
-    // The same, found while what was removed is listed.
+    // Found while the removed entries are listed.
     let from = model([(b"old/1/f", file("1")), (b"old/2/s/f", file("1")), (b"old/2/g", file("2"))]);
-    let found = summary(&check(&Shelf::new(), &from, &to));
+    let found = summary(&check(&ModelStore::new(), &from, &to));
     assert!(found.contains(&"old/1 => new/x/s".to_owned()), "{found:?}");
 }
 
@@ -275,10 +275,10 @@ fn names_need_not_be_text() {
 
 #[test]
 fn entries_carry_their_names() {
-    let shelf = Shelf::new();
+    let store = ModelStore::new();
     let from = model([(b"d/a", file("1")), (b"e/x", file("2"))]);
     let to = model([(b"d/b", file("1")), (b"e", file("2"))]);
-    for difference in check(&shelf, &from, &to) {
+    for difference in check(&store, &from, &to) {
         let names = (difference.old, difference.new);
         let from = match &difference.kind {
             DifferenceKind::Renamed { from } => from,

@@ -1,7 +1,7 @@
-//! Processes that tests start to kill them.
+//! Child processes that tests start and kill.
 //!
-//! A child is this test binary again, told by the environment to play a role. What it says goes to the
-//! parent line by line through a pipe; a line that arrived whole was said before the child died.
+//! A child is this test binary again, with a role selected by the environment. It sends lines to the parent
+//! through a pipe; a line that arrived completely was sent before the child died.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt;
@@ -14,9 +14,9 @@ const ROLE: &str = "WORKSPACE_TEST_CHILD";
 const ARGUMENTS: &str = "WORKSPACE_TEST_ARGUMENTS";
 const SAYS: &str = "@";
 
-/// Plays the role that the environment gives; nothing to do when it gives none.
+/// Runs the role that the environment selects; does nothing if there is none.
 #[test]
-fn plays_its_role() {
+fn child_process_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let arguments = std::env::var(ARGUMENTS).unwrap_or_default();
     let arguments: Vec<&str> = arguments.split('\n').collect();
@@ -41,7 +41,7 @@ fn plays_its_role() {
         "commit-through-failure" => crate::failures::commit_through_failure(&arguments),
         "collect-with-few-files" => crate::failures::collect_with_few_files(&arguments),
         "use-everything" => crate::failures::use_everything(&arguments),
-        "read-and-commit" => crate::recent::read_and_commit(&arguments),
+        "read-and-commit" => crate::unsettled_rows::read_and_commit(&arguments),
         "fill-disk" => crate::disk_full::fill_disk(&arguments),
         "stream-twice" => crate::disk_full::stream_twice(&arguments),
         "fail-once" => crate::disk_full::fail_once(&arguments),
@@ -61,10 +61,10 @@ fn plays_its_role() {
     }
 }
 
-/// Says a line to the parent.
+/// Sends a line to the parent.
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // One write: lines of several threads never mix, and a line is either there or not.
+    // One write: lines of several threads never mix, and a line arrives completely or not at all.
     out.write_all(format!("{SAYS}{line}\n").as_bytes()).unwrap();
     out.flush().unwrap();
 }
@@ -74,28 +74,28 @@ pub(crate) fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// A child that plays a role.
-pub(crate) struct Player {
+/// A child process that runs a role.
+pub(crate) struct ChildProcess {
     process: Child,
     lines: std::sync::mpsc::Receiver<String>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// The command that plays a role.
+/// Returns the command that runs a role.
 pub(crate) fn command(role: &str, arguments: &[&str]) -> Command {
     as_role(Command::new(std::env::current_exe().unwrap()), role, arguments)
 }
 
-/// Lets `command`, which must end up running this test binary, play a role.
+/// Prepares `command`, which must end up running this test binary, to run a role.
 pub(crate) fn as_role(mut command: Command, role: &str, arguments: &[&str]) -> Command {
     command
-        .args(["child::plays_its_role", "--exact", "--nocapture", "--test-threads=1"])
+        .args(["child::child_process_role", "--exact", "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(ARGUMENTS, arguments.join("\n"));
     command
 }
 
-impl Player {
+impl ChildProcess {
     pub(crate) fn start(role: &str, arguments: &[&str]) -> Self {
         Self::run(command(role, arguments))
     }
@@ -124,12 +124,12 @@ impl Player {
         Self { process, lines, reader: Some(reader) }
     }
 
-    /// The next line; none when the child ended.
+    /// Returns the next line; `None` when the child has ended.
     pub(crate) fn next_line(&self) -> Option<String> {
         self.lines.recv().ok()
     }
 
-    /// The next line, if it comes in time.
+    /// Returns the next line, if it arrives in time.
     pub(crate) fn line_within(&self, time: Duration) -> Option<String> {
         self.lines.recv_timeout(time).ok()
     }
@@ -149,7 +149,7 @@ impl Player {
         assert_eq!(line.as_deref(), Some(expected), "{}", self.complaint());
     }
 
-    /// Lets a child that waits for its parent go on.
+    /// Resumes a child that waits for its parent.
     pub(crate) fn let_go(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
@@ -158,7 +158,7 @@ impl Player {
         self.process.kill().unwrap();
     }
 
-    /// Waits for the end; everything it said.
+    /// Waits for the end, and returns all lines.
     pub(crate) fn finish(mut self) -> Ended {
         drop(self.process.stdin.take());
         let complaint = self.complaint();
@@ -176,14 +176,14 @@ impl Player {
     }
 }
 
-impl Drop for Player {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// How a child ended.
+/// Result of a child process.
 pub(crate) struct Ended {
     status: ExitStatus,
     pub(crate) lines: Vec<String>,

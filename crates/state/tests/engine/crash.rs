@@ -1,4 +1,4 @@
-//! Killed processes: every acknowledged commit is there, whole, and the store goes on.
+//! Killed processes: every acknowledged commit is complete, and the store keeps working.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,13 +10,13 @@ use workspace_state::{
     SnapshotOptions, Store, StoreError, checkout, snapshot_directory,
 };
 
-use crate::child::{Player, say, text};
+use crate::child::{ChildProcess, say, text};
 use crate::directory::{check_out, describe, snapshot};
 use crate::support::{
     Random, all_files, assert_sound, assert_usable, buffered, collect, is_full_run, message, new_store, noise,
 };
 
-/// Every failpoint in the source, with what visits it in [`exercise`].
+/// Every failpoint in the source; [`exercise`] visits all of them.
 const FAILPOINTS: &[&str] = &[
     "bulk-write",
     "bulk-sync",
@@ -68,8 +68,8 @@ fn every_failpoint_of_the_source_is_tested() {
     assert_eq!(found, listed, "the list of failpoints and the source differ");
 }
 
-/// Files by seed and length. Every snapshot of these tests holds one of these and a file that describes
-/// it, so that whoever finds a snapshot can tell whether it is whole.
+/// Files by seed and length. Every snapshot of these tests holds one of these and a file that describes it,
+/// so that a snapshot can be checked for completeness.
 #[derive(Default, Clone)]
 struct Manifest(BTreeMap<String, (u64, usize)>);
 
@@ -102,7 +102,7 @@ impl Manifest {
     }
 }
 
-/// Reads all of a snapshot and compares it with what its own manifest promises.
+/// Reads all of a snapshot and compares it with its own manifest.
 #[track_caller]
 fn assert_whole(store: &Store, id: &SnapshotId) {
     let tree = store.restore(id).unwrap_or_else(|error| panic!("an acknowledged commit is lost: {error}"));
@@ -127,7 +127,7 @@ fn acknowledged(line: &str) -> Option<(SnapshotId, &str)> {
     Some((id.parse().unwrap(), reference))
 }
 
-/// Everything acknowledged in `lines` is there, and its references lead to it.
+/// Checks that everything acknowledged in `lines` exists, and that references point to it.
 #[track_caller]
 fn assert_kept(store: &Store, lines: &[String]) -> usize {
     let mut by_reference: BTreeMap<&str, Vec<SnapshotId>> = BTreeMap::new();
@@ -219,7 +219,7 @@ fn commit_directories(store: &Store, work: &Path, reference: &str) {
     }
 }
 
-/// Forgets most of a store, so that long tests stay fast.
+/// Removes most snapshots of a store, so that long tests stay fast.
 fn thin_out(store: &Store) {
     for (name, _) in store.references().unwrap() {
         store.remove_reference(&name, Expect::Anything).unwrap();
@@ -237,8 +237,8 @@ fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
     let mut random = Random::new();
     let mut acknowledged = 0;
     for round in 0..kills {
-        let mut child = Player::start("commit-loop", &[text(&path), text(&work), "a", "3"]);
-        // Sometimes before the store is even there, usually in the middle of things.
+        let mut child = ChildProcess::start("commit-loop", &[text(&path), text(&work), "a", "3"]);
+        // Sometimes before the store exists, usually in the middle of an operation.
         let patience = if random.one_in(10) { random.below(30) } else { 20 + random.below(60) };
         std::thread::sleep(Duration::from_millis(patience));
         child.kill();
@@ -257,12 +257,12 @@ fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
 }
 
 #[test]
-fn one_of_several_processes_killed_harms_no_other() {
+fn killing_one_process_does_not_harm_others() {
     let home = tempfile::tempdir().unwrap();
     let (path, work) = (home.path().join("store"), home.path().join("work"));
     let mut random = Random::new();
     drop(Store::open_or_create(&path).unwrap());
-    let start = |tag: &str| Player::start("commit-loop", &[text(&path), text(&work), tag, "1"]);
+    let start = |tag: &str| ChildProcess::start("commit-loop", &[text(&path), text(&work), tag, "1"]);
     let mut survivor = start("survivor");
     let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 120 } else { 5 });
     let mut lines = Vec::new();
@@ -285,7 +285,7 @@ fn one_of_several_processes_killed_harms_no_other() {
     assert_usable(&store);
 }
 
-/// Role: makes garbage and collects it until killed.
+/// Role: creates garbage and collects it until killed.
 pub(crate) fn collect_loop(arguments: &[&str]) {
     let [store] = arguments else { panic!("store") };
     let store = Store::open(store).unwrap();
@@ -318,8 +318,8 @@ fn a_collection_killed_while_others_commit_loses_nothing() {
     let mut lines = Vec::new();
     let mut collections = 0;
     for _ in 0..if is_full_run() { 300 } else { 15 } {
-        let mut committer = Player::start("commit-loop", &[text(&path), text(&work), "a", "2"]);
-        let mut collector = Player::start("collect-loop", &[text(&path)]);
+        let mut committer = ChildProcess::start("commit-loop", &[text(&path), text(&work), "a", "2"]);
+        let mut collector = ChildProcess::start("collect-loop", &[text(&path)]);
         let wait_for = |line: &str| while collector.next_line().expect("the collector lives") != line {};
         wait_for("collecting");
         if random.one_in(3) {
@@ -349,7 +349,7 @@ fn a_collection_killed_while_others_commit_loses_nothing() {
     assert_sound(&store);
 }
 
-/// Role: a bit of everything, so that every failpoint is visited.
+/// Role: runs a bit of everything, so that every failpoint is visited.
 pub(crate) fn exercise(arguments: &[&str]) {
     let [store, home] = arguments else { panic!("store, directory") };
     let home = Path::new(home);
@@ -387,7 +387,7 @@ pub(crate) fn exercise(arguments: &[&str]) {
             tree.commit(buffered("garbage")).unwrap().id
         })
         .collect();
-    // What is left of the last one has to move.
+    // The live objects of the last pack have to be moved.
     let mut rest = store.restore(&garbage[2]).unwrap();
     rest.write("rest", noise(9, 200_000)).unwrap();
     rest.write("more garbage", noise(10, 5_000_000)).unwrap();
@@ -404,7 +404,7 @@ pub(crate) fn exercise(arguments: &[&str]) {
     store.remove_snapshots(&[first.id]).unwrap();
     collect(&store);
     check_out(&store, &second, &out).unwrap();
-    // Leaves zeros ahead of the log's end, to be cut off at the close.
+    // Preallocates zeros after the end of the log, to be truncated at the close.
     small(Durability::Synced, false);
     say("done");
 }
@@ -433,7 +433,7 @@ fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
             let home = tempfile::tempdir().unwrap();
             let path = home.path().join("store");
             let plan = format!("{failpoint}=kill@{visit}");
-            let child = Player::start_failing("exercise", &[text(&path), text(home.path())], &plan);
+            let child = ChildProcess::start_failing("exercise", &[text(&path), text(home.path())], &plan);
             let ended = child.finish();
             assert!(ended.was_killed() || visit > 1, "{failpoint} was never reached: {}", ended.complaint);
             let store = Store::open_or_create(&path).unwrap();
@@ -443,8 +443,8 @@ fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
             collect(&store);
             assert_sound(&store);
             drop(store);
-            // And everything that was cut off works from there.
-            let again = Player::start("exercise", &[text(&path), text(home.path())]).finish();
+            // All interrupted operations succeed afterwards.
+            let again = ChildProcess::start("exercise", &[text(&path), text(home.path())]).finish();
             again.assert_success();
             let store = Store::open(&path).unwrap();
             assert_kept(&store, &ended.lines);
@@ -457,7 +457,7 @@ fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
     }
 }
 
-/// Role: one checkout.
+/// Role: runs one checkout.
 pub(crate) fn check_out_once(arguments: &[&str]) {
     let [store, id, directory, force] = arguments else { panic!("store, snapshot, directory, force") };
     let store = Store::open(store).unwrap();
@@ -490,7 +490,7 @@ fn directories_for_switching(at: &Path, store: &Store) -> (Snapshot, Snapshot) {
     (first, second)
 }
 
-/// Names that begin as files do that a checkout is writing.
+/// Names with the prefix of temporary files of a checkout.
 fn begun(directory: &Path) -> Vec<Vec<u8>> {
     let is_begun = |path: &Vec<u8>| path.windows(14).any(|part| part == b".workspace-new");
     describe(directory).into_keys().filter(is_begun).collect()
@@ -531,8 +531,8 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
                 }
                 let arguments = [text(&path), &second.id.to_string(), text(&out), force];
                 let plan = format!("{failpoint}=kill@{visit}");
-                Player::start_failing("check-out", &arguments, &plan).finish().assert_killed();
-                // Somebody's own, whatever it is called.
+                ChildProcess::start_failing("check-out", &arguments, &plan).finish().assert_killed();
+                // A user's file, whatever its name.
                 let mine = out.join(".workspace-new-1-1");
                 fs::write(&mine, "mine").unwrap();
                 let report = checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
@@ -546,7 +546,7 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
 }
 
 #[test]
-fn what_a_killed_checkout_was_writing_is_never_part_of_a_snapshot_and_goes_with_the_next_checkout() {
+fn temporary_files_of_a_killed_checkout_are_skipped_by_snapshots_and_removed_by_the_next_checkout() {
     let (home, store) = new_store();
     let (first, second) = directories_for_switching(&home.path().join("work"), &store);
     let path = store.path().to_owned();
@@ -554,10 +554,12 @@ fn what_a_killed_checkout_was_writing_is_never_part_of_a_snapshot_and_goes_with_
         let out = home.path().join(format!("out{number}"));
         check_out(&store, &first, &out).unwrap();
         let arguments = [text(&path), &second.id.to_string(), text(&out), ""];
-        Player::start_failing("check-out", &arguments, "checkout-named=kill@2").finish().assert_killed();
+        ChildProcess::start_failing("check-out", &arguments, "checkout-named=kill@2")
+            .finish()
+            .assert_killed();
         let left = begun(&out);
         assert!(!left.is_empty(), "nothing was left behind");
-        // Somebody's own, whatever it is called.
+        // A user's file, whatever its name.
         let mine = ".workspace-new-1-1";
         fs::write(out.join(mine), "mine").unwrap();
         if with_snapshot {
@@ -596,7 +598,8 @@ fn a_checkout_killed_at_random_moments_is_resumed() {
     let mut random = Random::new();
     for round in 0..if is_full_run() { 500 } else { 30 } {
         let target = if round % 2 == 0 { &first } else { &second };
-        let mut child = Player::start("check-out", &[text(&path), &target.id.to_string(), text(&out), ""]);
+        let mut child =
+            ChildProcess::start("check-out", &[text(&path), &target.id.to_string(), text(&out), ""]);
         std::thread::sleep(Duration::from_micros(random.below(40_000)));
         child.kill();
         child.finish();
@@ -611,12 +614,12 @@ fn a_checkout_killed_at_random_moments_is_resumed() {
 }
 
 #[test]
-fn a_store_whose_making_was_killed_is_made_again() {
+fn a_store_whose_creation_was_killed_is_created_again() {
     let mut random = Random::new();
     for _ in 0..20 {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
-        let mut child = Player::start("commit-loop", &[text(&path), text(home.path()), "a", "1"]);
+        let mut child = ChildProcess::start("commit-loop", &[text(&path), text(home.path()), "a", "1"]);
         while !path.exists() {
             std::thread::sleep(Duration::from_micros(50));
         }

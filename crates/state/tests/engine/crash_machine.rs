@@ -1,8 +1,8 @@
-//! Crashed machines: whatever was not synced may be gone or torn, and the store opens by itself to at
-//! least the last acknowledged synced commit.
+//! Machine crashes: unsynced data may be lost or torn, and the store reopens with at least the last
+//! acknowledged synced commit.
 //!
-//! A crash is simulated on a copy of the store: what the kernel had not been told to write is lost block by
-//! block, and the index, which is never synced, is in any state at all.
+//! A crash is simulated on a copy of the store: unsynced blocks are lost individually, and the index, which
+//! is never synced, is in an arbitrary state.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use workspace_state::{Durability, NewSnapshot, SnapshotId, Store};
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{
     Random, all_files, assert_sound, assert_usable, collect, copy_directory, is_full_run, noise,
     pack_records, packs,
@@ -18,20 +18,20 @@ use crate::support::{
 
 const BLOCK: usize = 512;
 
-/// One acknowledged commit and what was on disk when it was acknowledged.
+/// One acknowledged commit and the state of the disk when it was acknowledged.
 #[derive(Debug, Clone)]
 struct Acknowledged {
     id: SnapshotId,
     synced: bool,
     seed: u64,
     len: usize,
-    /// The log's pack and where the last record in it ended.
+    /// Pack of the log and the end of its last record.
     log: PathBuf,
     end: usize,
     packs: Vec<PathBuf>,
 }
 
-/// Role: commits one file after the other and says where everything is; waits to be killed.
+/// Role: commits one file after the other and reports the state of the packs; waits to be killed.
 pub(crate) fn write_history(arguments: &[&str]) {
     let [path, commits, collect_after] = arguments else { panic!("store, commits, collect after") };
     let store = Store::open_or_create(path).unwrap();
@@ -90,10 +90,10 @@ fn parse(line: &str) -> Acknowledged {
     }
 }
 
-/// A store that was killed after `commits` commits, and what it promised.
+/// Returns a store that was killed after `commits` commits, and the acknowledged commits.
 fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledged> {
     let arguments = [text(path), &commits.to_string(), &collect_after.to_string()];
-    let mut child = Player::start("history-of-commits", &arguments);
+    let mut child = ChildProcess::start("history-of-commits", &arguments);
     let mut all = Vec::new();
     loop {
         let line = child.next_line();
@@ -108,29 +108,29 @@ fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledge
     all
 }
 
-/// The moment of the crash, for the commits that were made.
+/// Moment of the crash, relative to the commits.
 struct Crash<'a> {
     all: &'a [Acknowledged],
-    /// The last synced commit that was acknowledged.
+    /// Last synced commit that was acknowledged.
     last: usize,
-    /// The last commit of which anything was written.
+    /// Last commit of which anything was written.
     until: usize,
 }
 
 impl<'a> Crash<'a> {
-    /// After commit `last`, in the middle of the buffered ones behind it.
+    /// After commit `last`, in the middle of the buffered ones that follow.
     fn among_buffered(all: &'a [Acknowledged], last: usize) -> Self {
         let behind = all[last + 1..].iter().take_while(|commit| !commit.synced).count();
         Self { all, last, until: last + behind }
     }
 
-    /// When the next synced commit was written but not yet acknowledged.
+    /// After the next synced commit was written and before it was acknowledged.
     fn in_next_sync(all: &'a [Acknowledged], last: usize) -> Option<Self> {
         let next = all[last + 1..].iter().position(|commit| commit.synced)?;
         Some(Self { all, last, until: last + 1 + next })
     }
 
-    /// Makes the copy of the store at `path` what a disk could hold after the crash.
+    /// Changes the copy of the store at `path` to a possible state after the crash.
     fn apply(&self, original: &Path, path: &Path, random: &mut Random) {
         let (last, until) = (&self.all[self.last], &self.all[self.until]);
         let here = |pack: &Path| path.join(pack.strip_prefix(original).unwrap());
@@ -153,7 +153,7 @@ impl<'a> Crash<'a> {
     }
 }
 
-/// A bulk pack that was never synced: there, shorter, torn or not there.
+/// Changes a bulk pack that was never synced: intact, shorter, torn or missing.
 fn lose_pack(pack: &Path, random: &mut Random) {
     let mut content = fs::read(pack).unwrap();
     match random.below(4) {
@@ -165,7 +165,7 @@ fn lose_pack(pack: &Path, random: &mut Random) {
     fs::write(pack, content).unwrap();
 }
 
-/// The log behind its last sync: cut off, and blocks of it never written.
+/// Changes the log after its last sync: truncated, with blocks that were never written.
 fn lose_log(log: &Path, synced: usize, written: usize, random: &mut Random) {
     let mut content = fs::read(log).unwrap();
     content.truncate(written);
@@ -178,7 +178,7 @@ fn lose_log(log: &Path, synced: usize, written: usize, random: &mut Random) {
             content.truncate(synced + random.below((written - synced + 1) as u64) as usize);
         }
     }
-    // Zeros written ahead may or may not have become part of the file.
+    // Preallocated zeros may or may not have become part of the file.
     if random.one_in(2) {
         content.resize(content.len() + random.below(5000) as usize, 0);
     }
@@ -219,7 +219,7 @@ fn crash_everywhere(collect_after: usize) {
                 Some(crash) if round % 2 == 0 => crash,
                 _ => Crash::among_buffered(&all, last),
             };
-            // A collection is one more synced commit, whose end is not known here.
+            // A garbage collection is one more synced commit, whose end is unknown here.
             if (crash.last..crash.until).contains(&(collect_after.wrapping_sub(1))) {
                 continue;
             }
@@ -236,7 +236,7 @@ fn crash_everywhere(collect_after: usize) {
     }
 }
 
-/// What was given up in one crash stays given up in the next, and what came after it is kept.
+/// Commits that were dropped after one crash stay dropped after the next, and later ones are kept.
 fn crash_again(store: Store, promised: &[Acknowledged], random: &mut Random) {
     let path = store.path().to_owned();
     let shown = store.snapshots().unwrap();
@@ -290,9 +290,9 @@ fn a_rebuild_of_the_index_may_itself_be_killed() {
     for round in 0..if is_full_run() { 200 } else { 16 } {
         fs::write(path.join("boot"), "another boot").unwrap();
         let mut child = match round % 4 {
-            0 => Player::start_failing("open", &[text(&path)], "next-log=kill"),
-            1 => Player::start_failing("open", &[text(&path)], "checkpoint-write=kill"),
-            _ => Player::start("open", &[text(&path)]),
+            0 => ChildProcess::start_failing("open", &[text(&path)], "next-log=kill"),
+            1 => ChildProcess::start_failing("open", &[text(&path)], "checkpoint-write=kill"),
+            _ => ChildProcess::start("open", &[text(&path)]),
         };
         if round % 4 > 1 {
             std::thread::sleep(Duration::from_micros(random.below(60_000)));

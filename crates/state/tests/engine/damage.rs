@@ -1,4 +1,4 @@
-//! Damaged stores: what is wrong is found and named, and never handed out.
+//! Damaged stores: damage is detected and reported, and damaged data is never returned.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use workspace_state::{
     StoreError, TreeError,
 };
 
-use crate::child::{Player, text};
+use crate::child::{ChildProcess, text};
 use crate::support::{
     CHECKPOINT, CHUNK, COMMIT, NODE, PackRecord, Random, all_files, assert_sound, assert_usable, buffered,
     collect, commit_file, is_full_run, message, new_store, noise, pack_records, packs,
 };
 
-/// Paths and what is there.
+/// Content by path.
 type Files = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A closed store with a log and bulk packs, and what its snapshots hold.
+/// A closed store with a log and bulk packs, and the content of its snapshots.
 struct Sample {
     _home: TempDir,
     path: PathBuf,
@@ -36,7 +36,7 @@ impl Sample {
             tree.write(format!("small/{step}"), noise(step, 500)).unwrap();
             tree.write(format!("medium/{}", step % 2), noise(step + 10, 150_000)).unwrap();
             tree.write("text", format!("step {step}\n").repeat(1000)).unwrap();
-            // Zeros in the middle of something that does not compress.
+            // Zeros in the middle of incompressible content.
             tree.write("zeros", [noise(step, 4000), vec![0; 500], noise(step + 1, 4000)].concat()).unwrap();
             let snapshot = tree.commit(message("step")).unwrap();
             content.insert(snapshot.id, all_files(&tree));
@@ -54,8 +54,8 @@ impl Sample {
         packs(&self.path)
     }
 
-    /// Every file of every snapshot is either what it was or an error that says the store is damaged.
-    /// Returns what cannot be read.
+    /// Checks that every file of every snapshot is either correct or gives a corruption error. Returns the
+    /// unreadable files.
     fn read_all(&self, store: &Store) -> Vec<(SnapshotId, Vec<u8>)> {
         let mut broken = Vec::new();
         for (id, files) in &self.content {
@@ -84,7 +84,7 @@ impl Sample {
     }
 }
 
-/// How the times of a directory begin.
+/// First byte of the times of a directory.
 const TIMES: u8 = 5;
 
 #[track_caller]
@@ -95,7 +95,7 @@ fn flip(pack: &Path, at: usize, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], at as u64).unwrap();
 }
 
-/// Each record's kind, header and body at some places.
+/// Offsets in each record's kind, header and body.
 fn sample_positions(records: &[PackRecord], random: &mut Random) -> Vec<usize> {
     let mut positions = vec![0, 8, 12];
     for record in records {
@@ -108,8 +108,8 @@ fn sample_positions(records: &[PackRecord], random: &mut Random) -> Vec<usize> {
     positions
 }
 
-/// Whether what was found names a path of a snapshot. A damaged directory is named instead of what is in
-/// it.
+/// Returns true if a report names a path of a snapshot. A damaged directory is reported instead of its
+/// entries.
 fn names(damage: &[Damage], id: &SnapshotId, path: &[u8]) -> bool {
     damage.iter().any(|damage| {
         let place = damage.path.as_deref().unwrap_or_default();
@@ -173,7 +173,7 @@ fn verify_names_the_snapshots_and_the_path_of_a_damaged_file() {
     expected.sort();
     assert_eq!(places, expected, "{:#?}", report.damage);
     assert!(report.damage[0].problem.contains("pack"), "{:?}", report.damage[0]);
-    // A collection that cannot see everything must not guess; here only content is damaged.
+    // A garbage collection that cannot read every node must not guess; here only content is damaged.
     collect(&store);
     assert_eq!(damaged_places(&store.verify(&Quiet).unwrap().damage).len(), 2);
 }
@@ -232,7 +232,7 @@ fn a_collection_stops_at_a_damaged_directory_and_loses_nothing() {
 }
 
 #[test]
-fn a_truncated_or_missing_pack_is_told_and_the_rest_still_reads() {
+fn a_truncated_or_missing_pack_is_reported_and_the_rest_is_readable() {
     let mut random = Random::new();
     for round in 0..if is_full_run() { 60 } else { 10 } {
         let sample = Sample::new();
@@ -247,7 +247,7 @@ fn a_truncated_or_missing_pack_is_told_and_the_rest_still_reads() {
         let store = Store::open(&sample.path).unwrap();
         let broken = sample.read_all(&store);
         let report = store.verify(&Quiet).unwrap();
-        // The end of the log may hold nothing but commit records, whose rows the index still has.
+        // The end of the log may hold only commit records, whose rows the index still has.
         let has_content_damage = report.damage.iter().any(|damage| damage.path.is_some());
         assert_eq!(broken.is_empty(), !has_content_damage, "{broken:?} {:?}", report.damage);
         for (id, path) in &broken {
@@ -278,7 +278,7 @@ fn a_rebuild_keeps_everything_that_is_intact() {
             let broken = sample.read_all(&store);
             let after: Vec<SnapshotId> = ids(&store.snapshots().unwrap());
             if record.kind == COMMIT {
-                // One commit is lost with its record, and no other.
+                // Only the commit of the damaged record is lost.
                 let lost = before.iter().filter(|id| !after.contains(id)).count();
                 assert!(lost <= 1 && broken.iter().all(|(id, _)| !after.contains(id)), "{broken:?}");
             } else {
@@ -338,7 +338,7 @@ fn a_broken_index_is_rebuilt_or_refused_clearly() {
         assert_usable(&store);
         assert_eq!(sample.read_all(&store), []);
     }
-    // Whatever is wrong with it, asking for a rebuild helps.
+    // A requested rebuild repairs any of these.
     fs::write(&data, &noise(1, good.len())[..good.len() / 2]).unwrap();
     let store = Store::rebuild_index(&sample.path).unwrap();
     assert_eq!(sample.read_all(&store), []);
@@ -394,7 +394,7 @@ fn a_directory_that_is_no_store_is_refused_and_left_alone() {
     assert_usable(&Store::open_or_create(&empty).unwrap());
 }
 
-/// A page that is not in the file cannot be read, and the attempt would kill the process.
+/// A missing page of the file cannot be read, and the attempt would kill the process.
 #[test]
 fn an_index_cut_short_is_rebuilt() {
     let sample = Sample::new();
@@ -405,14 +405,14 @@ fn an_index_cut_short_is_rebuilt() {
         let path = copy.path().join("store");
         crate::support::copy_directory(&sample.path, &path);
         fs::File::options().write(true).open(path.join("index/data.mdb")).unwrap().set_len(cut).unwrap();
-        let ended = Player::start("open", &[text(&path)]).finish();
+        let ended = ChildProcess::start("open", &[text(&path)]).finish();
         assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.complaint);
         let store = Store::open(&path).unwrap();
         assert_eq!(sample.read_all(&store), []);
     }
 }
 
-/// A closed store with so many records that a checkpoint of them has three parts.
+/// A closed store with so many records that a checkpoint has three parts.
 struct LargeCheckpoint {
     _home: TempDir,
     path: PathBuf,
@@ -420,11 +420,11 @@ struct LargeCheckpoint {
     episodes: Vec<EpisodeId>,
 }
 
-/// Episodes in each of the first two parts; the third has the rest.
+/// Number of episodes in each of the first two parts; the third has the rest.
 const IN_A_PART: usize = 4;
 
 impl LargeCheckpoint {
-    /// Its last log begins with a checkpoint, and the log before that is still there.
+    /// Creates the store. Its last log begins with a checkpoint, and the log before that still exists.
     fn new() -> Self {
         let (home, store) = new_store();
         let (path, snapshot) = (store.path().to_owned(), commit_file(&store, "file", "content").id);
@@ -444,7 +444,7 @@ impl LargeCheckpoint {
         self.episodes.push(episode.id);
     }
 
-    /// The logs, each with the parts of its checkpoint.
+    /// Returns the logs, each with the parts of its checkpoint.
     fn logs(&self) -> Vec<(PathBuf, Vec<PackRecord>)> {
         let mut logs = Vec::new();
         for pack in packs(&self.path) {
@@ -457,7 +457,7 @@ impl LargeCheckpoint {
         logs
     }
 
-    /// Damages the second part of the checkpoint that the last log begins with.
+    /// Damages the second part of the checkpoint at the start of the last log.
     fn damage_checkpoint(&self) {
         let (log, parts) = self.logs().pop().unwrap();
         assert_eq!(parts.len(), 3);
@@ -485,7 +485,8 @@ fn a_checkpoint_without_one_of_its_parts_gives_way_to_the_log_before_it() {
     assert_usable(&rebuilt);
 }
 
-/// A store with a damaged checkpoint and nothing of the log before it; the episode behind the checkpoint is the last.
+/// Returns a store with a damaged checkpoint and without the log before it; the episode after the checkpoint
+/// is the last.
 fn without_the_log_before() -> LargeCheckpoint {
     let mut large = LargeCheckpoint::new();
     {
@@ -519,7 +520,7 @@ fn parts_of_a_checkpoint_that_nothing_else_holds_are_reported_as_lost_and_the_ot
 }
 
 #[test]
-fn parts_lost_in_a_crash_of_the_machine_are_told() {
+fn parts_lost_in_a_machine_crash_are_reported() {
     let store = without_the_log_before();
     fs::write(store.path.join("boot"), "another boot").unwrap();
     let rebuilt = Store::open(&store.path).unwrap();

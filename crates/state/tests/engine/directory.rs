@@ -1,4 +1,4 @@
-//! Snapshots of real directories and checkouts into them.
+//! Snapshots of directories of the file system and checkouts into them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use workspace_state::{
     CheckoutOptions, DirectoryError, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store,
-    Tree, checkout, diff, ignored_paths, note_snapshot, snapshot_directory,
+    Tree, checkout, diff, ignored_paths, snapshot_directory, track_snapshot,
 };
 
-use crate::child::{Player, say, text};
+use crate::child::{ChildProcess, say, text};
 use crate::support::{Random, commit_file, message, new_store};
 
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
@@ -26,7 +26,7 @@ fn forced() -> CheckoutOptions {
     CheckoutOptions { force: true, ..CheckoutOptions::default() }
 }
 
-/// Everything about a directory that a snapshot keeps.
+/// Returns everything about a directory that a snapshot keeps.
 pub(crate) fn describe(directory: &Path) -> BTreeMap<Vec<u8>, String> {
     let mut all = BTreeMap::new();
     let mut open = vec![directory.to_owned()];
@@ -90,7 +90,7 @@ fn a_directory_comes_back_as_it_was() {
     assert_eq!(again.snapshot.tree, report.snapshot.tree);
 }
 
-/// What the store remembers of a directory is worth nothing once that directory is gone.
+/// The recorded state of a directory is ignored once that directory is gone.
 #[test]
 fn a_directory_that_was_lost_is_written_anew() {
     let (home, store) = new_store();
@@ -119,7 +119,7 @@ fn a_directory_that_was_lost_is_written_anew() {
     }
     check_out(&store, &first, &work).unwrap();
     assert_eq!(describe(&work), whole, "emptied, then written");
-    // Moved away and replaced: not ours to write into.
+    // Moved away and replaced: not a checkout of this store.
     fs::rename(&work, home.path().join("away")).unwrap();
     fs::create_dir(&work).unwrap();
     fs::write(work.join("theirs"), "keep").unwrap();
@@ -128,7 +128,7 @@ fn a_directory_that_was_lost_is_written_anew() {
     assert_eq!(fs::read_dir(&work).unwrap().count(), 1);
 }
 
-/// Lets everything below be removed by whoever runs the tests.
+/// Makes everything below removable for the user who runs the tests.
 fn make_removable(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     for entry in fs::read_dir(directory).unwrap() {
@@ -204,7 +204,7 @@ fn holes_and_hard_links_survive() {
     assert!(stored < 4 << 20, "{stored} bytes stored for holes");
 }
 
-/// Names in a directory that are one symlink, in groups.
+/// Returns the names in a directory that are hard links to one symlink, in groups.
 fn symlink_groups(directory: &Path) -> Vec<Vec<&'static str>> {
     let mut groups: BTreeMap<u64, Vec<&'static str>> = BTreeMap::new();
     for name in ["one", "two", "sub/three", "other"] {
@@ -229,7 +229,7 @@ fn names_of_one_symlink_come_back_as_one_symlink() {
         fs::hard_link(work.join("one"), work.join(name)).unwrap();
     }
     let first = snapshot(&store, &work).snapshot;
-    // One name leaves the group, and joins another.
+    // One name leaves the group and joins another.
     fs::remove_file(work.join("two")).unwrap();
     fs::hard_link(work.join("other"), work.join("two")).unwrap();
     let second = snapshot(&store, &work).snapshot;
@@ -388,7 +388,7 @@ fn ignored_paths_and_special_files_are_left_out() {
 }
 
 #[test]
-fn a_file_that_never_holds_still_is_reported_and_never_torn() {
+fn a_file_that_keeps_changing_is_reported_and_never_torn() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -417,8 +417,8 @@ fn a_file_that_never_holds_still_is_reported_and_never_torn() {
         match report.skipped.as_slice() {
             [] => {
                 let content = store.restore(&report.snapshot.id).unwrap().read("busy").unwrap();
-                // The writer goes from front to back: at any moment, one round has got as far as some
-                // block and the round before it is behind that.
+                // The writer goes from front to back: at any moment, the blocks up to some position are of
+                // one round and the rest of the round before.
                 let rounds: Vec<u8> = content.chunks(4000).map(|block| block[0]).collect();
                 let steps: Vec<u8> = rounds
                     .windows(2)
@@ -443,7 +443,7 @@ fn a_store_inside_its_directory_is_not_part_of_it() {
 }
 
 #[test]
-fn something_unknown_deep_in_a_directory_that_is_to_become_a_file_is_found_before_anything_is_done() {
+fn untracked_files_in_a_replaced_directory_are_found_before_anything_is_written() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("d/sub")).unwrap();
@@ -464,10 +464,10 @@ fn something_unknown_deep_in_a_directory_that_is_to_become_a_file_is_found_befor
     assert!(to.join("d/sub/mine").exists());
 }
 
-/// A snapshot that ends between writing the stat records and saying what the directory holds leaves records
-/// of another tree than the one it is known to hold.
+/// A snapshot that is interrupted between writing the stat records and the checkout state leaves records of
+/// another tree.
 #[test]
-fn stat_records_of_another_tree_are_not_believed() {
+fn stat_records_of_another_tree_are_ignored() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir_all(&work).unwrap();
@@ -478,7 +478,7 @@ fn stat_records_of_another_tree_are_not_believed() {
     let second = snapshot(&store, &work).snapshot;
     check_out(&store, &first, &work).unwrap();
     fs::write(work.join("edited"), "my edit").unwrap();
-    // Long enough for the edit to be trusted once it was read.
+    // Long enough for the edited file to be trusted once it was read.
     std::thread::sleep(std::time::Duration::from_millis(2100));
     let held = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
     let blocked = held.with_extension(std::process::id().to_string());
@@ -492,7 +492,7 @@ fn stat_records_of_another_tree_are_not_believed() {
 }
 
 #[test]
-fn a_directory_that_stays_for_what_is_unknown_in_it_keeps_its_mode() {
+fn a_directory_kept_for_untracked_files_keeps_its_mode() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("d")).unwrap();
@@ -509,7 +509,7 @@ fn a_directory_that_stays_for_what_is_unknown_in_it_keeps_its_mode() {
     fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Which names of a directory are one file, for files with more than one name.
+/// Returns groups of names in a directory that are hard links to one file.
 fn groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
     let mut by_inode: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
     for name in names(directory) {
@@ -523,7 +523,7 @@ fn groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
     groups
 }
 
-/// Checks a snapshot out and takes one of what came of it: the same, times and links included.
+/// Checks out a snapshot and takes one of the result: it must be the same, including times and links.
 #[track_caller]
 fn assert_switches(store: &Store, target: &Snapshot, to: &Path, want: &[Vec<Vec<u8>>]) {
     check_out(store, target, to).unwrap();
@@ -533,7 +533,7 @@ fn assert_switches(store: &Store, target: &Snapshot, to: &Path, want: &[Vec<Vec<
 }
 
 #[test]
-fn a_switch_links_a_further_name_to_those_that_stay() {
+fn a_switch_links_a_new_name_to_unchanged_ones() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("untouched/below")).unwrap();
@@ -598,7 +598,7 @@ fn a_name_is_not_linked_to_a_file_that_was_edited() {
     assert_eq!(fs::read(to.join("c")).unwrap(), b"linked");
     let group = |names: [&str; 2]| names.map(|name| name.as_bytes().to_vec()).to_vec();
     assert_eq!(groups(&to), [group(["a", "b"]), group(["c", "d"])]);
-    // What was found then is what comes back.
+    // The same state is restored.
     let mixed = snapshot(&store, &to).snapshot;
     let other = home.path().join("other");
     check_out(&store, &mixed, &other).unwrap();
@@ -620,7 +620,7 @@ fn a_file_whose_other_names_are_elsewhere_keeps_its_label() {
     assert_eq!(tree.entry("a").unwrap().unwrap().link, None);
 }
 
-/// A name that only the user knows is not changed through the file it shares.
+/// A user's untracked name is not changed through the file it is linked to.
 #[test]
 fn a_switch_of_attributes_leaves_further_names_alone() {
     let (home, store) = new_store();
@@ -682,7 +682,7 @@ fn links_come_back_whatever_is_switched_to() {
     }
 }
 
-/// Chains of directories, with something else beside them at every fourth level.
+/// Creates chains of directories, with another entry at every fourth level.
 fn chains(store: &Store, number: usize, depth: usize, content: &str) -> Snapshot {
     let mut tree = store.empty_tree().unwrap();
     for chain in 0..number {
@@ -698,7 +698,7 @@ fn chains(store: &Store, number: usize, depth: usize, content: &str) -> Snapshot
     tree.commit(message(content)).unwrap()
 }
 
-/// Role: everything that walks directories, with few files open.
+/// Role: runs everything that walks directories, with a low limit of open files.
 pub(crate) fn walk_with_few_files(arguments: &[&str]) {
     let [home, files, number, depth] = arguments else { panic!("directory, files, chains, depth") };
     let (number, depth) = (number.parse().unwrap(), depth.parse().unwrap());
@@ -728,14 +728,14 @@ fn many_deep_directories_need_few_open_files() {
     for (files, number, depth) in [("64", "16", "200"), ("64", "2", "900")] {
         let home = tempfile::tempdir().unwrap();
         let arguments = [text(home.path()), files, number, depth];
-        let ended = Player::start("walk-with-few-files", &arguments).finish();
+        let ended = ChildProcess::start("walk-with-few-files", &arguments).finish();
         ended.assert_success();
         assert_eq!(ended.lines, ["done"]);
     }
 }
 
 #[test]
-fn what_is_noted_about_a_directory_and_cannot_be_read_is_not_taken_for_nothing() {
+fn an_unreadable_checkout_state_is_an_error() {
     let (home, store) = new_store();
     let out = home.path().join("out");
     let [first, second] = ["one", "two"].map(|content| commit_file(&store, "file", content));
@@ -748,9 +748,9 @@ fn what_is_noted_about_a_directory_and_cannot_be_read_is_not_taken_for_nothing()
     assert_eq!(fs::read(out.join("file")).unwrap(), b"one");
 }
 
-/// To look at a directory is no reason to believe that what it holds is kept.
+/// A snapshot of a directory without `track` does not make it a checkout.
 #[test]
-fn a_snapshot_that_does_not_stay_lets_no_checkout_replace_what_it_held() {
+fn an_untracked_snapshot_does_not_allow_a_checkout_to_replace_files() {
     let (home, store) = new_store();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
     fs::create_dir(&from).unwrap();
@@ -759,16 +759,16 @@ fn a_snapshot_that_does_not_stay_lets_no_checkout_replace_what_it_held() {
     fs::write(from.join("file"), "two").unwrap();
     let two = snapshot(&store, &from).snapshot;
     let look = |directory: &Path| {
-        let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
         let seen = snapshot_directory(&store, directory, options, &Quiet).unwrap().snapshot;
         store.remove_snapshots(&[seen.id]).unwrap();
     };
-    // One that the store does not know.
+    // A file that the store does not have.
     fs::create_dir(&to).unwrap();
     fs::write(to.join("precious"), "mine").unwrap();
     look(&to);
     assert!(matches!(check_out(&store, &one, &to), Err(DirectoryError::NotEmpty { .. })));
-    // One with an edit and a file of the user's.
+    // A directory with an edit and an untracked file.
     fs::remove_file(to.join("precious")).unwrap();
     check_out(&store, &one, &to).unwrap();
     fs::write(to.join("file"), "edited").unwrap();
@@ -783,7 +783,7 @@ fn a_snapshot_that_does_not_stay_lets_no_checkout_replace_what_it_held() {
 }
 
 #[test]
-fn what_only_a_removed_snapshot_had_is_not_replaced_unless_forced() {
+fn content_of_a_removed_snapshot_is_replaced_only_if_forced() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -799,9 +799,9 @@ fn what_only_a_removed_snapshot_had_is_not_replaced_unless_forced() {
     assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
 }
 
-/// Also when forced: what nobody's snapshot knows goes only where a file has to be.
+/// Even if forced, untracked files are removed only where a file has to be written.
 #[test]
-fn a_forced_checkout_leaves_what_is_not_in_its_way() {
+fn a_forced_checkout_keeps_untracked_files_that_are_not_in_the_way() {
     let (home, store) = new_store();
     let (one, two, to) = (home.path().join("one"), home.path().join("two"), home.path().join("to"));
     for (directory, names) in
@@ -824,7 +824,7 @@ fn a_forced_checkout_leaves_what_is_not_in_its_way() {
 }
 
 #[test]
-fn what_a_snapshot_would_have_left_out_is_found_by_the_rules_before() {
+fn ignored_changes_are_found_by_the_earlier_ignore_file() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir_all(work.join("sub")).unwrap();
@@ -836,7 +836,7 @@ fn what_a_snapshot_would_have_left_out_is_found_by_the_rules_before() {
     {
         tree.write(path, "content\n").unwrap();
     }
-    // What the agent says now does not count: it could hide what it did.
+    // The agent's current ignore file does not count: it could hide changes.
     tree.write(".workspaceignore", "*\n").unwrap();
     let before = Tree::of_snapshot(&store, &before).unwrap();
     let differences = diff(&before, &tree.preview().unwrap()).unwrap();
@@ -845,20 +845,20 @@ fn what_a_snapshot_would_have_left_out_is_found_by_the_rules_before() {
 }
 
 #[test]
-fn a_directory_noted_later_is_brought_on_and_what_changed_since_is_not_lost() {
+fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
     fs::write(work.join("a"), "one\n").unwrap();
     fs::write(work.join("b"), "one\n").unwrap();
-    let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
     let before = snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot;
     let mut tree = store.restore(&before.id).unwrap();
     tree.write("a", "two\n").unwrap();
     let after = tree.commit(NewSnapshot::default()).unwrap();
     let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &Quiet);
     assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
-    note_snapshot(&store, &work, &before).unwrap();
+    track_snapshot(&store, &work, &before).unwrap();
     fs::write(work.join("b"), "mine\n").unwrap();
     fs::write(work.join("a"), "mine, too\n").unwrap();
     assert!(matches!(bring(), Err(DirectoryError::LocalEdits { .. })));

@@ -1,4 +1,5 @@
-//! Full disks and failing writes: a clear error, nothing acknowledged lost, and on it goes when there is room.
+//! Full disks and failing writes: clear errors, no loss of acknowledged data, and normal operation once space
+//! is free.
 
 use std::fs;
 use std::io::Cursor;
@@ -10,12 +11,12 @@ use workspace_state::{
     SnapshotOptions, Store, StoreError, TreeError, VirtualTree, checkout, snapshot_directory,
 };
 
-use crate::child::{Player, as_role, say, text};
+use crate::child::{ChildProcess, as_role, say, text};
 use crate::support::{Random, assert_sound, assert_usable, buffered, is_full_run, message, new_store, noise};
 
 const MIB: usize = 1 << 20;
 
-/// The command that plays a role where it may mount: as root here, otherwise in namespaces of its own.
+/// Returns the command that runs a role where it may mount: as root here, otherwise in new namespaces.
 fn mounting(role: &str, arguments: &[&str]) -> Command {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
@@ -27,7 +28,7 @@ fn mounting(role: &str, arguments: &[&str]) -> Command {
     as_role(command, role, arguments)
 }
 
-/// A small filesystem that this process, and nobody else, sees.
+/// A small file system that only this process sees.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -51,9 +52,9 @@ impl SmallDisk {
     }
 }
 
-/// What an operation said, when it was about room.
+/// Outcome of an operation with regard to disk space.
 #[derive(Debug)]
-enum Said {
+enum SpaceOutcome {
     Done,
     NoRoom,
 }
@@ -70,15 +71,15 @@ fn is_no_room(error: &StoreError) -> bool {
 }
 
 #[track_caller]
-fn judge<T>(result: Result<T, TreeError>) -> (Said, Option<T>) {
+fn judge<T>(result: Result<T, TreeError>) -> (SpaceOutcome, Option<T>) {
     match result {
-        Ok(value) => (Said::Done, Some(value)),
-        Err(TreeError::Store(error)) if is_no_room(&error) => (Said::NoRoom, None),
+        Ok(value) => (SpaceOutcome::Done, Some(value)),
+        Err(TreeError::Store(error)) if is_no_room(&error) => (SpaceOutcome::NoRoom, None),
         Err(error) => panic!("not a clear error about a full disk: {error} {error:?}"),
     }
 }
 
-/// Role: does all kinds of work on a disk with less and less room, then with enough of it.
+/// Role: runs all kinds of operations on a disk with less and less free space, then with enough of it.
 pub(crate) fn fill_disk(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 64 * MIB);
@@ -114,7 +115,7 @@ pub(crate) fn fill_disk(arguments: &[&str]) {
         let keep = kept.split_off(kept.len().saturating_sub(3));
         let gone: Vec<SnapshotId> = kept.iter().map(|(id, _, _)| *id).collect();
         store.remove_snapshots(&gone).unwrap();
-        // Everything else came with a commit that was acknowledged as failed or was made to fail later.
+        // Everything else belongs to a commit that was reported as failed or failed later.
         kept = keep;
         store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
     }
@@ -122,7 +123,7 @@ pub(crate) fn fill_disk(arguments: &[&str]) {
     drop(disk);
 }
 
-/// Commits until there is no room; how often that was said.
+/// Commits until the disk is full; returns the number of such errors.
 fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(SnapshotId, u64, usize)>) -> usize {
     let mut refused = 0;
     for _ in 0..30 {
@@ -139,7 +140,7 @@ fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(Snapsho
             None => (said, None),
         };
         match (said, made) {
-            (Said::Done, Some(snapshot)) => kept.push((snapshot.id, seed, len)),
+            (SpaceOutcome::Done, Some(snapshot)) => kept.push((snapshot.id, seed, len)),
             _ => refused += 1,
         }
         if refused > 3 {
@@ -165,13 +166,13 @@ fn fill_tree(tree: &mut VirtualTree, streamed: bool, seed: u64, len: usize) -> R
 #[test]
 fn on_a_full_disk_errors_are_clear_and_nothing_acknowledged_is_lost() {
     let home = tempfile::tempdir().unwrap();
-    let ended = Player::run(mounting("fill-disk", &[text(&home.path().join("disk"))])).finish();
+    let ended = ChildProcess::run(mounting("fill-disk", &[text(&home.path().join("disk"))])).finish();
     ended.assert_success();
     let refused: usize = ended.lines[0].strip_prefix("refused ").unwrap().parse().unwrap();
     assert!(refused > 10, "the disk was hardly ever full: {refused}");
 }
 
-/// Role: everything a store does, with one failing write somewhere; each failed step is tried again.
+/// Role: runs everything a store does, with one failing write; each failed step is retried.
 pub(crate) fn fail_once(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let mut failed = 0;
@@ -193,7 +194,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
         let snapshot = retry(failed, || tree.commit(new()))?;
         expected.push((snapshot.id, step, len));
     }
-    // In a pack that is mostly dead, from which it has to move.
+    // In a pack that is mostly dead, from which it has to be moved.
     let mut tree = store.empty_tree()?;
     retry(failed, || tree.write("file", noise(50, 200_000)))?;
     retry(failed, || tree.write("waste", noise(51, 6_000_000)))?;
@@ -218,7 +219,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
     assert_eq!(fs::read_dir(out.join("sub"))?.count(), 5, "something was left behind");
     let gone: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).chain([waste]).collect();
     retry(failed, || match store.remove_snapshots(&gone) {
-        // The first try may have been told of a failure after it had been made.
+        // The first attempt may have been reported as failed after it succeeded.
         Err(StoreError::UnknownSnapshot(_)) => Ok(()),
         other => other,
     })?;
@@ -230,7 +231,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-/// Does it, and once more if it failed.
+/// Runs `work`, and retries it once on failure.
 fn retry<T, E: std::error::Error>(
     failed: &mut usize,
     mut work: impl FnMut() -> Result<T, E>,
@@ -245,24 +246,24 @@ fn retry<T, E: std::error::Error>(
     }
 }
 
-/// Starts of the names of failpoints that are first reached by a removal or a collection.
+/// Prefixes of failpoints that are first reached by a removal or a garbage collection.
 const REMOVALS: [&str; 4] = ["gc-", "settle", "checkpoint-write", "next-log"];
 
 #[test]
-fn a_write_that_fails_at_any_failpoint_is_told_and_the_next_one_works() {
+fn a_failed_write_is_reported_at_any_failpoint_and_the_next_one_succeeds() {
     for failpoint in crate::crash::failpoints() {
         for errno in ["enospc", "eio"] {
             for visit in if is_full_run() { 1..7 } else { 1..2 } {
                 let home = tempfile::tempdir().unwrap();
                 let plan = format!("{failpoint}={errno}@{visit}");
-                let ended = Player::start_failing("fail-once", &[text(home.path())], &plan).finish();
+                let ended = ChildProcess::start_failing("fail-once", &[text(home.path())], &plan).finish();
                 ended.assert_success();
-                // After a failed sync nobody knows what is on disk: the process must start anew.
+                // After a failed sync the content of the disk is unknown: the process must restart.
                 let poisoned = failpoint.ends_with("-sync");
                 match ended.lines.last().unwrap().as_str() {
                     "poisoned" => assert!(poisoned, "{plan}"),
-                    // Room that is not given back when the store is closed is no reason to complain, and what makes
-                    // room is tried again with the reserve.
+                    // Failing to truncate the log at close is not reported, and operations that free space
+                    // are retried with the reserve.
                     "failed 0" => {
                         let retried =
                             errno == "enospc" && REMOVALS.iter().any(|it| failpoint.starts_with(it));
@@ -278,7 +279,8 @@ fn a_write_that_fails_at_any_failpoint_is_told_and_the_next_one_works() {
     }
 }
 
-/// Streamed content is only in the batch: a commit that fails must not make the next one refer to nothing.
+/// Streamed content exists only in the batch: a failed commit must not make the next one refer to missing
+/// objects.
 #[test]
 fn a_tree_whose_commit_was_refused_can_be_committed_again() {
     let (_home, store) = new_store();
@@ -333,15 +335,15 @@ fn clones_that_stream_and_commit_at_once_all_keep_their_content() {
     assert_sound(&store);
 }
 
-/// Checkouts into a full disk fail and are resumed when there is room.
+/// Checkouts into a full disk fail and are resumed when there is space.
 #[test]
-fn a_checkout_without_room_is_resumed_when_there_is_some() {
+fn a_checkout_on_a_full_disk_is_resumed_when_there_is_space() {
     let home = tempfile::tempdir().unwrap();
-    let ended = Player::run(mounting("check-out-full", &[text(home.path())])).finish();
+    let ended = ChildProcess::run(mounting("check-out-full", &[text(home.path())])).finish();
     ended.assert_success();
 }
 
-/// Role: a checkout into a disk that is too small at first.
+/// Role: checks out into a disk that is too small at first.
 pub(crate) fn check_out_full(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
@@ -366,7 +368,7 @@ pub(crate) fn check_out_full(arguments: &[&str]) {
     }
 }
 
-/// Role: opens stores, new and old ones, where not a byte is left.
+/// Role: opens new and existing stores on a disk without a free byte.
 pub(crate) fn open_full(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 8 * MIB);
@@ -403,12 +405,12 @@ pub(crate) fn open_full(arguments: &[&str]) {
 }
 
 #[test]
-fn a_store_opens_and_reads_where_no_byte_is_left() {
+fn a_store_can_be_opened_and_read_on_a_full_disk() {
     let home = tempfile::tempdir().unwrap();
-    Player::run(mounting("open-full", &[text(&home.path().join("disk"))])).finish().assert_success();
+    ChildProcess::run(mounting("open-full", &[text(&home.path().join("disk"))])).finish().assert_success();
 }
 
-/// Role: two clones stream the same content into the chunks they share, and one write fails.
+/// Role: two clones stream the same content into shared chunks, and one write fails.
 pub(crate) fn stream_twice(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let store = Store::open_or_create(home).unwrap();
@@ -433,17 +435,21 @@ pub(crate) fn stream_twice(arguments: &[&str]) {
     assert_sound(&store);
 }
 
-/// Who is told that a chunk is known may commit what refers to it, whatever becomes of the one who brought it.
+/// If a chunk is reported as known, a commit may refer to it even if the write of the thread that added it
+/// failed.
 #[test]
-fn a_chunk_whose_write_failed_is_not_known_to_others() {
+fn a_chunk_whose_write_failed_is_not_reused() {
     for round in 0..8 {
         let home = tempfile::tempdir().unwrap();
         let failpoint = format!("bulk-write=enospc@{}", round % 3 + 1);
-        Player::start_failing("stream-twice", &[text(home.path())], &failpoint).finish().assert_success();
+        ChildProcess::start_failing("stream-twice", &[text(home.path())], &failpoint)
+            .finish()
+            .assert_success();
     }
 }
 
-/// Role: on a disk without a free byte, reads everything, removes, collects, and commits into the room that gives.
+/// Role: on a disk without a free byte, reads everything, removes, collects, and commits into the freed
+/// space.
 pub(crate) fn make_room_full(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 32 * MIB);
@@ -460,9 +466,9 @@ pub(crate) fn make_room_full(arguments: &[&str]) {
     let refused = message("refused");
     let mut other = store.empty_tree().unwrap();
     let (said, _) = judge(fill_tree(&mut other, false, 3, 6 * MIB).and_then(|()| other.commit(refused)));
-    assert!(matches!(said, Said::NoRoom));
+    assert!(matches!(said, SpaceOutcome::NoRoom));
     drop(other);
-    // Whoever reads keeps what is there: the guard of this tree counts also here.
+    // Readers protect what they use: the guard of this tree counts here as well.
     let held = store.restore(&gone.id).unwrap();
     store.remove_snapshots(&[gone.id]).unwrap();
     store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
@@ -479,9 +485,11 @@ pub(crate) fn make_room_full(arguments: &[&str]) {
 }
 
 #[test]
-fn on_a_full_disk_reading_removing_and_collecting_work_and_make_room() {
+fn reading_removing_and_collecting_work_on_a_full_disk() {
     let home = tempfile::tempdir().unwrap();
-    Player::run(mounting("make-room-full", &[text(&home.path().join("disk"))])).finish().assert_success();
+    ChildProcess::run(mounting("make-room-full", &[text(&home.path().join("disk"))]))
+        .finish()
+        .assert_success();
 }
 
 /// Role: uses a store through a read-only mount.
@@ -495,7 +503,7 @@ pub(crate) fn read_only(arguments: &[&str]) {
         let mounted = Command::new("mount").args(options).arg(&path).arg(&view).status();
         assert!(mounted.unwrap().success(), "cannot mount");
     }
-    // While someone can write, it would be read without the protection of a lock.
+    // While another process can write, reading would not be protected by a lock.
     assert!(matches!(Store::open(&view), Err(StoreError::InUse { .. })));
     drop(store);
     let store = Store::open(&view).unwrap();
@@ -517,5 +525,5 @@ pub(crate) fn read_only(arguments: &[&str]) {
 #[test]
 fn a_store_on_a_read_only_mount_can_be_read_and_is_kept_apart_from_writers() {
     let home = tempfile::tempdir().unwrap();
-    Player::run(mounting("read-only", &[text(home.path())])).finish().assert_success();
+    ChildProcess::run(mounting("read-only", &[text(home.path())])).finish().assert_success();
 }

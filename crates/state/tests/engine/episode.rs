@@ -55,12 +55,12 @@ fn the_best_leaf_wins_by_reward_then_visits_then_age() {
     let (_home, store) = new_store();
     let mut search = search(&store);
     assert_as_made(&store, &search);
-    // Equal rewards, equal visits: the newer.
+    // Equal rewards, equal visits: the newer one.
     assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[2].id);
     search.leaves[1].visits = 9;
     store.put_episode(&search.leaves[1], Durability::Synced).unwrap();
     assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[1].id);
-    // A leaf that grew is none any more.
+    // A leaf with a child is no longer a leaf.
     let step = Episode::new(search.root.snapshot, Some(search.leaves[1].id), "worse", -1.0);
     store.put_episode(&step, Durability::Synced).unwrap();
     assert_eq!(store.best_episode(None).unwrap().unwrap().id, search.leaves[2].id);
@@ -113,7 +113,7 @@ fn an_episode_is_exported_as_one_line_of_json() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_episodes_are_refused() {
     let (_home, store) = new_store();
     let search = search(&store);
     let put = |episode: &Episode| store.put_episode(episode, Durability::Synced);
@@ -126,7 +126,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(matches!(refused, StoreError::UnknownSnapshot(id) if id == unknown), "{refused}");
     let orphan = Episode::new(search.root.snapshot, Some(EpisodeId::generate()), "x", 0.0);
     assert!(put(&orphan).is_err());
-    // Not its own parent, and no other parent than it had.
+    // An episode cannot be its own parent, or change its parent.
     let mut own = Episode::new(search.root.snapshot, None, "x", 0.0);
     own.parent = Some(own.id);
     assert!(put(&own).is_err());
@@ -136,7 +136,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_removed_episode_takes_all_after_it_along() {
+fn removing_an_episode_removes_its_descendants() {
     let (_home, store) = new_store();
     let search = search(&store);
     assert_eq!(store.remove_episodes(&search.good.id).unwrap(), 3);
@@ -187,7 +187,7 @@ fn summaries_cover_an_episode_and_all_after_it() {
 }
 
 #[test]
-fn only_steps_before_an_episode_lead_to_it() {
+fn only_ancestors_lead_to_an_episode() {
     let (_home, store) = new_store();
     let Search { root, good, bad, leaves } = search(&store);
     let leads = |step: EpisodeId, to: EpisodeId| store.episode_leads_to(&step, &to).unwrap();

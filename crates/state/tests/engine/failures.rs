@@ -1,4 +1,4 @@
-//! A step failed, or panicked: nobody waits for ever, nothing that was refused comes back, nothing is acknowledged
+//! Failing and panicking steps: no thread waits forever, no refused commit reappears, nothing is acknowledged
 //! that may not be on disk.
 
 use std::fs;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use workspace_state::{Expect, GcOptions, NewSnapshot, Quiet, Store, TreeError};
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{
     COMMIT, assert_sound, assert_usable, buffered, collect, commit_file, copy_directory, message, noise,
     pack_records, packs,
 };
 
-/// Role: commits `len` bytes each time until one fails; then aborts, ends in order, or waits.
+/// Role: commits `len` bytes each time until one fails; then aborts, exits normally, or waits.
 pub(crate) fn commit_until_failure(arguments: &[&str]) {
     let [path, len, then] = arguments else { panic!("store, length, what then") };
     let store = Store::open_or_create(path).unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn commit_until_failure(arguments: &[&str]) {
         }
     }
     match *then {
-        // Gone without a good-bye: nothing overwrites what the failed commit left.
+        // Aborted: nothing overwrites the leftovers of the failed commit.
         "abort" => std::process::abort(),
         "wait" => {
             say("failed");
@@ -42,8 +42,8 @@ fn ids(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn a_commit_that_failed_does_not_come_back_with_a_rebuild() {
-    // The first ever begins a log, as does one that finds the log full.
+fn a_failed_commit_does_not_reappear_after_a_rebuild() {
+    // The first commit of a store starts a log, as does one that finds the log full.
     for (failpoint, len, made) in [
         ("log-write=eio@5", "100", 4),
         ("before-index=enospc@5", "100", 4),
@@ -54,7 +54,8 @@ fn a_commit_that_failed_does_not_come_back_with_a_rebuild() {
             let home = tempfile::tempdir().unwrap();
             let path = home.path().join("store");
             let ended =
-                Player::start_failing("commit-until-failure", &[text(&path), len, then], failpoint).finish();
+                ChildProcess::start_failing("commit-until-failure", &[text(&path), len, then], failpoint)
+                    .finish();
             assert_eq!(ended.lines.len(), made, "{failpoint}");
             assert_eq!(ids(&Store::open(&path).unwrap()), ended.lines, "{failpoint}, {then}");
             let store = Store::rebuild_index(&path).unwrap();
@@ -66,11 +67,11 @@ fn a_commit_that_failed_does_not_come_back_with_a_rebuild() {
 }
 
 #[test]
-fn a_first_commit_that_failed_keeps_nobody_out() {
+fn a_failed_first_commit_does_not_block_the_store() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let arguments = [text(&path), "100", "wait"];
-    let mut child = Player::start_failing("commit-until-failure", &arguments, "before-index=enospc@1");
+    let mut child = ChildProcess::start_failing("commit-until-failure", &arguments, "before-index=enospc@1");
     child.expect_line("failed");
     let began = Instant::now();
     assert_usable(&Store::open(&path).unwrap());
@@ -78,7 +79,7 @@ fn a_first_commit_that_failed_keeps_nobody_out() {
     child.let_go();
 }
 
-/// Role: many commit at once, and someone panics.
+/// Role: many threads commit at once, and one of them panics.
 pub(crate) fn commit_and_panic(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
@@ -109,12 +110,12 @@ pub(crate) fn commit_and_panic(arguments: &[&str]) {
 }
 
 #[test]
-fn a_panic_leaves_nobody_waiting() {
+fn a_panic_wakes_all_waiting_commits() {
     for failpoint in ["log-write", "before-index", "after-index", "log-sync", "after-sync"] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         let plan = format!("{failpoint}=panic@20");
-        let mut ended = Player::start_failing("commit-and-panic", &[text(&path)], &plan).finish();
+        let mut ended = ChildProcess::start_failing("commit-and-panic", &[text(&path)], &plan).finish();
         let last = ended.lines.pop();
         assert_eq!(last.as_deref(), Some("panicked refused refused refused"), "{plan}");
         let store = Store::open(&path).unwrap();
@@ -125,7 +126,7 @@ fn a_panic_leaves_nobody_waiting() {
     }
 }
 
-/// Role: commits large and small, whatever comes of it; says what did, from the first failure on.
+/// Role: commits large and small changes, ignoring errors; reports all outcomes from the first failure on.
 pub(crate) fn commit_through_failure(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
@@ -135,7 +136,7 @@ pub(crate) fn commit_through_failure(arguments: &[&str]) {
         tree.commit(new).is_ok()
     };
     let mut came = Vec::new();
-    // Buffered ones leave bulk packs for the next to sync; small ones fill a log.
+    // Buffered commits leave bulk packs for the next one to sync; small ones fill a log.
     for step in 0..40u64 {
         let new = if step % 3 == 1 { buffered("buffered") } else { message("synced") };
         came.push(commit(step, if step % 2 == 1 { 9_000_000 } else { 3_900_000 }, new));
@@ -145,13 +146,13 @@ pub(crate) fn commit_through_failure(arguments: &[&str]) {
     say(&after.join(" "));
 }
 
-/// What the kernel could not write it may drop, and then say that all is well.
+/// The kernel may drop dirty pages after a failed sync, and then report success.
 #[test]
 fn after_any_failed_sync_nothing_is_acknowledged() {
     for failpoint in ["log-sync=eio@3", "bulk-sync=eio@2", "unsynced-sync=eio@1", "old-log-sync=eio@1"] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
-        let ended = Player::start_failing("commit-through-failure", &[text(&path)], failpoint).finish();
+        let ended = ChildProcess::start_failing("commit-through-failure", &[text(&path)], failpoint).finish();
         ended.assert_success();
         let after = &ended.lines[0];
         assert!(after.starts_with("refused") && !after.contains("made"), "{failpoint}: {after}");
@@ -166,10 +167,10 @@ fn after_a_failed_sync_the_store_is_not_left_as_clean() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let arguments = [text(&path), "100", "end"];
-    let ended = Player::start_failing("commit-until-failure", &arguments, "log-sync=eio@5").finish();
+    let ended = ChildProcess::start_failing("commit-until-failure", &arguments, "log-sync=eio@5").finish();
     ended.assert_success();
     assert_eq!(ended.lines.len(), 4);
-    // What the failed sync did not bring to the disk is gone.
+    // Data of the failed sync is lost.
     let log = packs(&path).pop().unwrap();
     let content = fs::read(&log).unwrap();
     let records = pack_records(&content);
@@ -181,7 +182,7 @@ fn after_a_failed_sync_the_store_is_not_left_as_clean() {
     assert_sound(&store);
 }
 
-/// Role: collects with hardly any file left to open.
+/// Role: collects garbage with hardly any file descriptor left.
 pub(crate) fn collect_with_few_files(arguments: &[&str]) {
     let [path, left] = arguments else { panic!("store, files left") };
     let store = Store::open(path).unwrap();
@@ -194,13 +195,13 @@ pub(crate) fn collect_with_few_files(arguments: &[&str]) {
     }
     files.truncate(files.len() - left.parse::<usize>().unwrap());
     for _ in 0..2 {
-        // It may fail, clearly; what it must not do is take the living for dead.
+        // It may fail with a clear error, but must not take live processes for dead.
         drop(store.collect_garbage(&GcOptions::default(), &Quiet));
     }
 }
 
 #[test]
-fn a_collection_short_of_descriptors_takes_nobody_for_dead() {
+fn a_collection_without_file_descriptors_deletes_nothing_in_use() {
     for left in ["0", "1", "2", "3", "4", "6"] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
@@ -208,10 +209,11 @@ fn a_collection_short_of_descriptors_takes_nobody_for_dead() {
         let base = commit_file(&store, "a/b", noise(1, 100_000));
         let pinned = commit_file(&store, "pinned", noise(2, 100_000));
         let _pin = store.pin_for_process(&pinned, "someone").unwrap();
-        let mut child = Player::start("hold-tree", &[text(&path), &base.id.to_string(), "a/b", "100000"]);
+        let mut child =
+            ChildProcess::start("hold-tree", &[text(&path), &base.id.to_string(), "a/b", "100000"]);
         child.expect_line("holding");
         store.remove_snapshots(&[base.id, pinned.id]).unwrap();
-        Player::start("collect-with-few-files", &[text(&path), left]).finish().assert_success();
+        ChildProcess::start("collect-with-few-files", &[text(&path), left]).finish().assert_success();
         assert_eq!(store.pins().unwrap().len(), 1, "{left} files left");
         child.let_go();
         assert!(child.next_line().is_some(), "{left} files left: what is held is gone");
@@ -219,7 +221,7 @@ fn a_collection_short_of_descriptors_takes_nobody_for_dead() {
     }
 }
 
-/// Role: a bit of everything on a store that may be damaged.
+/// Role: runs a bit of everything on a store that may be damaged.
 pub(crate) fn use_everything(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
@@ -245,7 +247,7 @@ fn an_index_cut_short_after_a_kill_is_rebuilt() {
     let home = tempfile::tempdir().unwrap();
     let original = home.path().join("store");
     let work = home.path().join("work");
-    let mut child = Player::start("commit-loop", &[text(&original), text(&work), "x", "2"]);
+    let mut child = ChildProcess::start("commit-loop", &[text(&original), text(&work), "x", "2"]);
     for _ in 0..400 {
         child.next_line().unwrap();
     }
@@ -259,7 +261,7 @@ fn an_index_cut_short_after_a_kill_is_rebuilt() {
         copy_directory(&original, &copy);
         let file = fs::File::options().write(true).open(copy.join("index/data.mdb")).unwrap();
         file.set_len(cut * 4096).unwrap();
-        let ended = Player::start("use-everything", &[text(&copy)]).finish();
+        let ended = ChildProcess::start("use-everything", &[text(&copy)]).finish();
         assert_eq!(ended.lines, ["done"], "cut to {cut} of {pages} pages: {}", ended.complaint);
     }
 }

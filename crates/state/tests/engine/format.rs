@@ -1,4 +1,4 @@
-//! The stored formats: what is on disk today must be readable tomorrow, and nothing that is read may do harm.
+//! Stored formats: data written today must be readable in the future, and decoding hostile data must be safe.
 //!
 //! `tests/corpus` has a directory per format. Its files were written by the version that froze the format,
 //! or found by a fuzz target; all are replayed here. `WORKSPACE_TEST_WRITE_CORPUS=1` writes the examples of
@@ -25,7 +25,7 @@ fn files(format: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Must not panic, and what decodes has one encoding.
+/// Decodes without a panic, and checks that decoded values have one encoding.
 #[track_caller]
 fn assert_canonical(format: &str, reencode: Reencode, bytes: &[u8]) -> bool {
     match reencode(bytes) {
@@ -38,7 +38,7 @@ fn assert_canonical(format: &str, reencode: Reencode, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn every_format_is_as_it_was_when_it_was_frozen() {
+fn stored_formats_are_frozen() {
     for (format, reencode) in FORMATS {
         for (number, sample) in samples(format).into_iter().enumerate() {
             let path = corpus(format).join(format!("sample-{number}"));
@@ -60,7 +60,7 @@ fn everything_in_the_corpus_is_decoded_or_refused() {
             assert_canonical(format, *reencode, &bytes);
         }
     }
-    // Every directory is somebody's.
+    // Every directory belongs to a format.
     let mut directories: Vec<String> = fs::read_dir(corpus(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! Garbage collection: what nothing reaches goes, what anyone relies on stays.
+//! Garbage collection: deletes unreachable objects and keeps everything that is in use.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,10 +11,10 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use workspace_state::{
     CheckoutOptions, Durability, Episode, Expect, GcOptions, GcReport, NewSnapshot, Quiet, Retention,
     Snapshot, SnapshotId, SnapshotOptions, Store, StoreError, Timestamp, Tree, VirtualTree, checkout,
-    diff_beside, snapshot_directory,
+    diff_both, snapshot_directory,
 };
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::directory::{describe, snapshot};
 use crate::support::{
     Random, assert_sound, buffered, collect, commit_file, commit_files, copy_directory, is_full_run, message,
@@ -43,7 +43,7 @@ fn removed_snapshots_free_space_on_disk() {
 }
 
 #[test]
-fn a_collection_says_what_each_snapshot_accounts_for() {
+fn a_collection_reports_the_bytes_of_each_snapshot() {
     let (_home, store) = new_store();
     let stored = Arc::<AtomicU64>::default();
     let commit = |tree: &mut VirtualTree| {
@@ -97,7 +97,7 @@ fn many_small_commits_free_their_space_too() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_go_and_changes_nothing() {
+fn a_dry_run_reports_garbage_and_changes_nothing() {
     let (_home, store) = new_store();
     let kept = commit_file(&store, "kept", noise(1, MIB));
     let gone = commit_file(&store, "gone", noise(2, 6 * MIB));
@@ -119,7 +119,7 @@ fn a_dry_run_says_what_would_go_and_changes_nothing() {
 fn a_dry_run_counts_what_a_run_counts() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
-    // States that come back are written again: there is a second copy of what they hold.
+    // States that recur are written again, so there is a second copy of their objects.
     for content in ["one", "two", "one", "two"] {
         tree.write("a/b/file", content).unwrap();
         tree.commit(buffered("state")).unwrap();
@@ -159,13 +159,13 @@ fn a_virtual_tree_keeps_what_it_was_restored_from_and_can_commit_it_again() {
 }
 
 #[test]
-fn a_tree_committed_as_it_was_takes_everything_back() {
+fn committing_an_unchanged_tree_revives_its_objects() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
     let mut restored = store.restore(&base.id).unwrap();
     store.remove_snapshots(&[base.id]).unwrap();
     collect(&store);
-    // Nothing new is written: only the snapshot's record names what is condemned.
+    // Nothing new is written: only the snapshot's record refers to condemned objects.
     let again = restored.commit(message("again")).unwrap();
     drop(restored);
     collect(&store);
@@ -175,7 +175,7 @@ fn a_tree_committed_as_it_was_takes_everything_back() {
 }
 
 #[test]
-fn content_written_again_after_it_was_condemned_is_there() {
+fn content_written_again_after_condemnation_is_readable() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a", noise(1, 5 * MIB));
     let holder = store.restore(&base.id).unwrap();
@@ -205,14 +205,14 @@ fn a_tree_that_goes_on_after_its_commit_keeps_what_it_committed() {
     assert_sound(&store);
 }
 
-/// A commit racing a removal and a collection right behind it.
+/// A commit races a removal and a garbage collection right after it.
 #[test]
 fn a_tree_outlives_its_snapshot_whenever_that_is_removed() {
     let (_home, store) = new_store();
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 60 } else { 4 });
     std::thread::scope(|scope| {
-        // Removes every snapshot the moment it is there and collects.
+        // Removes every snapshot as soon as it exists and collects.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let all = ids(&store.snapshots().unwrap());
@@ -260,7 +260,7 @@ fn a_virtual_tree_of_another_process_holds_back_deletion() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
     let arguments = [text(store.path()), &base.id.to_string(), "a/b", &(5 * MIB).to_string()];
-    let mut child = Player::start("hold-tree", &arguments);
+    let mut child = ChildProcess::start("hold-tree", &arguments);
     child.expect_line("holding");
     store.remove_snapshots(&[base.id]).unwrap();
     for _ in 0..2 {
@@ -275,11 +275,11 @@ fn a_virtual_tree_of_another_process_holds_back_deletion() {
 }
 
 #[test]
-fn a_killed_process_holds_nothing_back() {
+fn a_killed_process_does_not_delay_deletion() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
     let arguments = [text(store.path()), &base.id.to_string(), "a/b", "0"];
-    let mut child = Player::start("hold-tree", &arguments);
+    let mut child = ChildProcess::start("hold-tree", &arguments);
     child.expect_line("holding");
     store.remove_snapshots(&[base.id]).unwrap();
     assert!(collect(&store).condemned_bytes > 0);
@@ -314,7 +314,7 @@ fn pins_keep_content_until_they_are_removed_or_their_process_ends() {
         tree.read(&file)
     };
     let pin = store.pin(&snapshot, "a test").unwrap();
-    let mut child = Player::start("hold-pin", &[text(store.path()), &snapshot.id.to_string()]);
+    let mut child = ChildProcess::start("hold-pin", &[text(store.path()), &snapshot.id.to_string()]);
     child.expect_line("pinned");
     assert_eq!(store.pins().unwrap().len(), 2);
     store.remove_snapshots(&[snapshot.id]).unwrap();
@@ -350,7 +350,7 @@ fn pins_survive_a_rebuild_of_the_index() {
 }
 
 #[test]
-fn retention_keeps_what_any_rule_reference_pin_or_episode_wants() {
+fn retention_keeps_snapshots_of_any_rule_reference_pin_or_episode() {
     let (_home, store) = new_store();
     let mut all = Vec::new();
     for number in 0..8 {
@@ -404,7 +404,8 @@ fn a_snapshot_that_a_reference_names_is_not_removed() {
 fn collecting_while_threads_and_another_process_commit_loses_nothing() {
     let (home, store) = new_store();
     let stop = AtomicBool::new(false);
-    let mut other = Player::start("commit-loop", &[text(store.path()), text(home.path()), "other", "1"]);
+    let mut other =
+        ChildProcess::start("commit-loop", &[text(store.path()), text(home.path()), "other", "1"]);
     let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 60 } else { 5 });
     let (kept, collections) = std::thread::scope(|scope| {
         let committers: Vec<_> = (0..4u64)
@@ -440,8 +441,8 @@ fn collecting_while_threads_and_another_process_commit_loses_nothing() {
     }
 }
 
-/// Commits the same few contents again and again, so that what is condemned is wanted again, and removes
-/// most of what it commits.
+/// Commits the same few contents repeatedly, so that condemned objects are needed again, and removes most
+/// snapshots.
 fn commit_and_remove(store: &Store, thread: u64, stop: &AtomicBool) -> Vec<(SnapshotId, u64)> {
     let mut random = Random::with_seed(thread + 77);
     let mut kept = Vec::new();
@@ -468,7 +469,7 @@ fn an_interrupted_collection_is_finished_by_the_next() {
     for failpoint in crate::crash::failpoints().iter().filter(|name| name.starts_with("gc-")) {
         let (home, store) = new_store();
         let path = store.path().to_owned();
-        // In a pack that is mostly dead, from which it has to move.
+        // In a pack that is mostly dead, from which it has to be moved.
         let mut tree = store.empty_tree().unwrap();
         tree.write("kept", noise(1, 5 * MIB)).unwrap();
         tree.write("gone", noise(2, 12 * MIB)).unwrap();
@@ -479,7 +480,7 @@ fn an_interrupted_collection_is_finished_by_the_next() {
         drop(tree);
         drop(store);
         let plan = format!("{failpoint}=kill");
-        Player::start_failing("collect-loop", &[text(&path)], &plan).finish().assert_killed();
+        ChildProcess::start_failing("collect-loop", &[text(&path)], &plan).finish().assert_killed();
         let store = Store::open(&path).unwrap();
         assert_sound(&store);
         let all = ids(&store.snapshots().unwrap());
@@ -498,11 +499,11 @@ fn an_interrupted_collection_is_finished_by_the_next() {
 }
 
 #[test]
-fn of_two_collections_at_once_one_is_told() {
+fn a_second_concurrent_collection_is_refused() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a", noise(1, 2000));
-    // Stopped in the middle of a collection, which then lasts as long as it takes.
-    let mut child = Player::start_failing("collect-loop", &[text(store.path())], "gc-marked=pause");
+    // Paused in the middle of a garbage collection.
+    let mut child = ChildProcess::start_failing("collect-loop", &[text(store.path())], "gc-marked=pause");
     child.expect_line("collecting");
     let deadline = Instant::now() + Duration::from_secs(20);
     let refused = loop {
@@ -516,7 +517,7 @@ fn of_two_collections_at_once_one_is_told() {
     assert!(refused.to_string().contains("another collection"), "{refused}");
     child.kill();
     child.finish().assert_killed();
-    // A process that another test is just starting may have inherited the lock for a moment.
+    // A process that another test is starting may have inherited the lock for a moment.
     while store.collect_garbage(&GcOptions::default(), &Quiet).is_err() {
         assert!(Instant::now() < deadline, "a dead process holds the lock");
     }
@@ -532,8 +533,8 @@ pub(crate) fn take_snapshot(arguments: &[&str]) {
     say(&snapshot(&store, Path::new(directory)).snapshot.id.to_string());
 }
 
-/// Two snapshots of one directory at the same time leave a stat index that belongs to neither tree as a
-/// whole; what it says about the collected one must not be believed.
+/// Two concurrent snapshots of one directory leave a stat index that belongs to neither tree as a whole; its
+/// records of the collected one must be ignored.
 #[test]
 fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
     let (home, store) = new_store();
@@ -544,9 +545,9 @@ fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
     std::thread::sleep(Duration::from_millis(2100));
     snapshot(&store, &work);
     fs::write(work.join("root-file"), "changed before the first").unwrap();
-    // The first one is held back between reading the directory and its commit.
+    // The first one is paused between reading the directory and its commit.
     let arguments = [text(store.path()), text(&work)];
-    let mut child = Player::start_failing("snapshot-directory", &arguments, "before-commit=pause");
+    let mut child = ChildProcess::start_failing("snapshot-directory", &arguments, "before-commit=pause");
     child.expect_line("starting");
     std::thread::sleep(Duration::from_millis(100));
     fs::write(work.join("sub/file"), noise(5, 20_000)).unwrap();
@@ -587,12 +588,14 @@ fn a_checkout_whose_tree_was_collected_starts_anew() {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_removed_when_it_is_old() {
+fn old_leftovers_of_a_killed_writer_are_removed() {
     let (_home, store) = new_store();
     let path = store.path().to_owned();
     let kept = commit_file(&store, "kept", "kept");
-    // Killed with a whole bulk pack written and not committed.
-    Player::start_failing("collect-loop", &[text(&path)], "before-commit=kill").finish().assert_killed();
+    // Killed after a complete bulk pack was written and before the commit.
+    ChildProcess::start_failing("collect-loop", &[text(&path)], "before-commit=kill")
+        .finish()
+        .assert_killed();
     fs::write(path.join("packs/000000ff.new"), "half a pack").unwrap();
     assert!(pack_bytes(&path) > 4 * MIB as u64);
     collect(&store);
@@ -609,9 +612,9 @@ fn what_a_killed_writer_left_is_removed_when_it_is_old() {
     assert_sound(&store);
 }
 
-/// An object that is condemned for someone who holds it, and was put anew by another commit, is there twice.
+/// An object that is condemned but guarded, and was written again by another commit, exists twice.
 #[test]
-fn a_living_copy_beside_a_condemned_one_is_kept() {
+fn a_live_copy_of_a_condemned_object_is_kept() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -629,7 +632,7 @@ fn a_living_copy_beside_a_condemned_one_is_kept() {
     store.remove_snapshots(&[first.id]).unwrap();
     let held = store.empty_tree().unwrap();
     collect(&store);
-    // The long message makes the log a pack worth rewriting.
+    // The long message makes the log worth rewriting.
     let again = take(2000, &"m".repeat(6 * MIB));
     assert_eq!(first.times, again.times);
     collect(&store);
@@ -646,9 +649,9 @@ fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
     let theirs = commit(&[("d/f", "theirs"), ("top", "theirs")]);
     let mut over = {
         let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
-        let [_, by_theirs] = diff_beside(&base, &ours, &theirs).unwrap();
+        let by_theirs = diff_both(&base, &ours, &theirs).unwrap().theirs;
         let mut over = VirtualTree::over(&ours).unwrap();
-        over.graft_subtrees(&theirs, &by_theirs.alone).unwrap();
+        over.graft_subtrees(&theirs, &by_theirs.one_sided).unwrap();
         over
     };
     store.remove_snapshots(&[base.id, ours.id, theirs.id]).unwrap();
@@ -666,7 +669,7 @@ fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
 /// Role: works on a store with little memory.
 pub(crate) fn work_with_little_memory(arguments: &[&str]) {
     let [path, work] = arguments else { panic!("store, work") };
-    // Threads and their stacks are there before memory is limited.
+    // Threads and their stacks exist before memory is limited.
     let (_home, small) = new_store();
     assert_sound(&small);
     collect(&small);
@@ -684,9 +687,9 @@ pub(crate) fn work_with_little_memory(arguments: &[&str]) {
     say("done");
 }
 
-/// Lets this process take no more than so many bytes in addition to what it has.
+/// Limits the additional memory of this process to `bytes`.
 fn limit_memory(more: u64) {
-    // Other systems do not tell, nor limit it.
+    // Other systems do not support this.
     let Ok(status) = fs::read_to_string("/proc/self/status") else { return };
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
     let taken: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
@@ -709,22 +712,22 @@ fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
     let copy = home.path().join("copy");
     copy_directory(&path, &copy);
     for (path, work) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
-        let ended = Player::start("work-with-little-memory", &[text(path), work]).finish();
+        let ended = ChildProcess::start("work-with-little-memory", &[text(path), work]).finish();
         assert_eq!(ended.lines, ["done"], "{work}: {}", ended.complaint);
         assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
     }
 }
 
-/// Objects in a transaction of a collection.
+/// Number of objects in a transaction of a garbage collection.
 const BATCH: u64 = 4096;
 
-/// Role: one collection.
+/// Role: runs one garbage collection.
 pub(crate) fn collect_once(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     collect(&Store::open(path).unwrap());
 }
 
-/// Directories with a file each, and files that stay when the directories are removed.
+/// Returns directories with a file each, and files that stay when the directories are removed.
 fn large_tree(store: &Store) -> VirtualTree {
     let mut tree = store.empty_tree().unwrap();
     for number in 0..7000 {
@@ -736,7 +739,7 @@ fn large_tree(store: &Store) -> VirtualTree {
     tree
 }
 
-/// A closed store with a snapshot of a large tree, and another of what stays of it.
+/// Returns a closed store with a snapshot of a large tree, and another of its remaining part.
 fn with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2]) {
     let (home, store) = new_store();
     let mut tree = large_tree(&store);
@@ -747,15 +750,15 @@ fn with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2])
     (home, path, [all, kept])
 }
 
-/// The same after the first one was removed: there are more dead nodes, dead chunks, and living objects beside them
-/// than fit into a transaction.
+/// Returns the same store after the first one was removed: there are more dead nodes, dead chunks, and live
+/// objects next to them than fit into a transaction.
 fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
     let (home, path, [all, kept]) = with_large_tree();
     Store::open(&path).unwrap().remove_snapshots(&[all]).unwrap();
     (home, path, kept)
 }
 
-/// Nodes that are not condemned yet rely on everything below them.
+/// Checks that all objects below nodes that are not condemned are live.
 #[test]
 fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content() {
     let (home, original, [all, _]) = with_large_tree();
@@ -767,7 +770,7 @@ fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content()
         let mut held = store.restore(&all).unwrap();
         store.remove_snapshots(&[all]).unwrap();
         let plan = format!("gc-condemned-batch=kill@{visit}");
-        Player::start_failing("collect-once", &[text(&copy)], &plan).finish().assert_killed();
+        ChildProcess::start_failing("collect-once", &[text(&copy)], &plan).finish().assert_killed();
         held.write("more", "x").unwrap();
         let again = held.commit(buffered("again")).unwrap();
         drop(held);
@@ -780,9 +783,10 @@ fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content()
     }
 }
 
-/// After each transaction of a collection the store is whole, and others can build on what is left of what is dead.
+/// After each transaction of a garbage collection the store is consistent, and commits can build on dead
+/// objects that are left.
 #[test]
-fn a_collection_killed_between_its_transactions_leaves_a_sound_store() {
+fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
     let (home, original, kept) = mostly_dead();
     let dead = {
         let store = Store::open(&original).unwrap();
@@ -800,7 +804,7 @@ fn a_collection_killed_between_its_transactions_leaves_a_sound_store() {
     ] {
         drop(fs::remove_dir_all(&copy));
         copy_directory(&original, &copy);
-        Player::start_failing("collect-once", &[text(&copy)], plan).finish().assert_killed();
+        ChildProcess::start_failing("collect-once", &[text(&copy)], plan).finish().assert_killed();
         let store = Store::open(&copy).unwrap();
         assert_sound(&store);
         let left = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_objects;
@@ -819,11 +823,13 @@ fn a_collection_killed_between_its_transactions_leaves_a_sound_store() {
 }
 
 #[test]
-fn objects_that_move_do_so_in_several_transactions() {
+fn objects_are_moved_in_several_transactions() {
     let (_home, path, kept) = mostly_dead();
     let before = pack_bytes(&path);
-    Player::start_failing("collect-once", &[text(&path)], "gc-moved-batch=kill").finish().assert_killed();
-    // The old pack and the new one are there, and in use.
+    ChildProcess::start_failing("collect-once", &[text(&path)], "gc-moved-batch=kill")
+        .finish()
+        .assert_killed();
+    // The old pack and the new one exist and are in use.
     assert!(pack_bytes(&path) > before);
     let store = Store::open(&path).unwrap();
     assert_sound(&store);

@@ -1,4 +1,4 @@
-//! Walking along snapshots, and finding them.
+//! Walking along the history of snapshots, and finding snapshots.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn a_history_is_walked_newest_first_and_once() {
 }
 
 #[test]
-fn a_history_goes_on_past_nothing_that_was_removed() {
+fn a_history_skips_removed_snapshots() {
     let (_home, store) = new_store();
     let root = commit(&store, &[]);
     let middle = commit(&store, &[root]);
@@ -58,12 +58,12 @@ fn the_common_ancestor_is_the_newest() {
     assert_eq!(common(root, left), Some(root));
     assert_eq!(common(left, left), Some(left));
     assert_eq!(common(left, elsewhere), None);
-    // Criss-cross: each side has merged the other's first step; either of them is a newest.
+    // Criss-cross: each side has merged the other's first step; either of them is a newest ancestor.
     let left_merge = commit(&store, &[left, right]);
     let right_merge = commit(&store, &[right, left]);
     assert_eq!(common(left_merge, right_merge), Some(right));
     assert_eq!(common(left_merge, right), Some(right));
-    // One side far behind the other.
+    // One side is far behind the other.
     let mut far = left_merge;
     for _ in 0..50 {
         far = commit(&store, &[far]);
@@ -81,7 +81,7 @@ fn a_wrong_clock_does_not_hide_the_nearest_common_ancestor() {
         let new = NewSnapshot { parents: parents.to_vec(), time: Some(Timestamp(time)), ..message("step") };
         tree.commit(new).unwrap().id
     };
-    // The root claims to be newer than what was made from it.
+    // The root claims to be newer than its descendants.
     let root = commit_at(&[], 1_000);
     let base = commit_at(&[root], 5);
     let left = commit_at(&[base, root], 2_000);
@@ -122,7 +122,7 @@ fn a_reference_named_like_an_id_wins() {
 }
 
 #[test]
-fn what_a_record_says_survives_reopening_and_rebuilding() {
+fn snapshot_records_survive_reopening_and_rebuilding() {
     let (_home, store) = new_store();
     let labels = BTreeMap::from([
         (String::new(), String::new()),

@@ -1,4 +1,4 @@
-//! Trees and directories made to do harm: refused or contained.
+//! Hostile trees and directories: refused or contained.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use workspace_state::{
     snapshot_directory,
 };
 
-use crate::child::{Player, as_role, say, text};
+use crate::child::{ChildProcess, as_role, say, text};
 use crate::directory::{check_out, describe, snapshot};
 use crate::support::{assert_sound, collect, is_full_run, message, new_store};
 
@@ -20,7 +20,7 @@ fn forced() -> CheckoutOptions {
     CheckoutOptions { force: true, ..CheckoutOptions::default() }
 }
 
-/// Names that would lead out of a directory, or nowhere.
+/// Names that would lead out of a directory, or that are impossible.
 const BAD_NAMES: &[&[u8]] =
     &[b"", b".", b"..", b"/", b"a/b", b"../x", b"/etc/passwd", b"a/../../x", b"x\0y", b"\0", b"a/", b"./a"];
 
@@ -110,7 +110,7 @@ fn the_virtual_tree_takes_no_name_that_leaves_it() {
         assert!(matches!(error, TreeError::BadPath { .. }), "{error}");
     }
     assert_eq!(tree.tree_id().unwrap(), before);
-    // An absolute path is one from the root of the tree.
+    // An absolute path starts at the root of the tree.
     tree.write("/etc/passwd", "mine").unwrap();
     assert_eq!(tree.read("etc/passwd").unwrap(), b"mine");
 }
@@ -231,7 +231,7 @@ fn a_file_swapped_for_a_symlink_meanwhile_is_never_read_through() {
     });
 }
 
-/// Directories that are moved about while a checkout writes into them.
+/// Directories that are moved while a checkout writes into them.
 #[test]
 fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
     let (home, store) = new_store();
@@ -260,7 +260,7 @@ fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
         });
         for round in 0..if is_full_run() { 300 } else { 20 } {
             let target = if round % 2 == 0 { &second } else { &first };
-            // It may fail in any way but one.
+            // Any error is acceptable; writing outside is not.
             drop(checkout(&store, target, &out, &forced(), &Quiet));
             assert!(names(&outside).is_empty(), "a checkout wrote outside");
         }
@@ -269,12 +269,12 @@ fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
 }
 
 #[test]
-fn names_that_a_filesystem_cannot_tell_apart_are_told() {
+fn colliding_names_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let disk = home.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let Some(_mounted) = CaseFolding::mount(home.path(), &disk) else {
-        // No filesystem here folds case. What the kernel says there is said by a file in the way here.
+        // No file system here folds case. A file in the way gives the same error of the kernel.
         return collision_with_a_file_in_the_way();
     };
     let (_store_home, store) = new_store();
@@ -286,7 +286,7 @@ fn names_that_a_filesystem_cannot_tell_apart_are_told() {
     assert!(matches!(error, DirectoryError::Collision { .. }), "{error}");
 }
 
-/// An ext4 with case folding in a file, where the kernel has that.
+/// An ext4 image with case folding, if the kernel supports it.
 struct CaseFolding(PathBuf);
 
 impl CaseFolding {
@@ -312,7 +312,7 @@ impl Drop for CaseFolding {
     }
 }
 
-/// A name that is free when it is looked at and taken when it is made: what a colliding name looks like.
+/// A colliding name: it does not exist when it is checked, but exists when it is created.
 fn collision_with_a_file_in_the_way() {
     let (home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
@@ -321,7 +321,7 @@ fn collision_with_a_file_in_the_way() {
     let out = home.path().join("out");
     let plan = "checkout-file=pause";
     let arguments = [text(store.path()), &snapshot.id.to_string(), text(&out), ""];
-    let child = Player::start_failing("check-out", &arguments, plan);
+    let child = ChildProcess::start_failing("check-out", &arguments, plan);
     while !out.exists() {
         std::thread::sleep(std::time::Duration::from_micros(200));
     }
@@ -363,7 +363,7 @@ fn names_as_long_as_linux_takes_them_come_back() {
     assert_eq!(describe(&out), describe(&work));
 }
 
-/// Makes a directory `depth` levels deep with a file at its end, without paths that are too long.
+/// Creates a directory `depth` levels deep with a file at its end, without paths that are too long.
 fn deep_directory(at: &Path, depth: usize) {
     fs::create_dir_all(at).unwrap();
     let mut fd = rustix::fs::open(at, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
@@ -378,7 +378,7 @@ fn deep_directory(at: &Path, depth: usize) {
 }
 
 #[test]
-fn a_thousand_levels_go_all_the_way_round() {
+fn a_thousand_levels_survive_the_round_trip() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     deep_directory(&work, 1000);
@@ -401,7 +401,7 @@ fn a_thousand_levels_go_all_the_way_round() {
     assert_eq!(snapshot(&store, &out).snapshot.tree, changed.tree);
     collect(&store);
     assert_sound(&store);
-    // The test's own clean-up recurses through paths that are too long.
+    // The clean-up of `tempfile` recurses through paths that are too long.
     for directory in [&work, &out] {
         assert!(Command::new("rm").arg("-rf").arg(directory).status().unwrap().success());
     }
@@ -419,10 +419,10 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let deep = "d/".repeat(1024) + "file";
     let error = tree.write(&deep, "x").unwrap_err();
     assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
-    // What it says is for people to read.
+    // The message is readable.
     let said = error.to_string();
     assert!(said.len() < 500 && said.contains("d/file") && said.contains("1024"), "{said}");
-    // One that was put together from two is found out when it is used.
+    // A tree assembled from two is detected when it is used.
     let half = "d/".repeat(600) + "file";
     tree.write(&half, "x").unwrap();
     let first = tree.commit(message("half")).unwrap();
@@ -434,7 +434,7 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let error = check_out(&store, &deep, &home.path().join("out")).unwrap_err();
     assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
     assert!(Command::new("rm").arg("-rf").arg(home.path().join("out")).status().unwrap().success());
-    // However deep: nothing runs out of stack.
+    // Whatever the depth, the stack does not overflow.
     let mut last = deep;
     for _ in 0..20 {
         let entry = Tree::of_snapshot(&store, &last).unwrap().entry("e").unwrap().unwrap();
@@ -497,7 +497,7 @@ fn set_id_bits_are_kept_in_the_tree_and_dropped_on_checkout_unless_asked_for() {
     assert_eq!((mode("tool"), mode("shared")), (0o6755, 0o2775));
 }
 
-/// Role, as an ordinary user: a snapshot of a directory part of which may not be read.
+/// Role, as an ordinary user: takes a snapshot of a directory with unreadable parts.
 pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
@@ -522,7 +522,7 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
         assert!(skipped.reason == SkipReason::NoPermission && skipped.reason.is_loss(), "{skipped:?}");
     }
     assert_eq!(report.files, 1);
-    // A tree whose modes keep even its owner out can be checked out and switched from.
+    // A tree whose modes deny access to its owner can be checked out and switched from.
     let mut tree = store.empty_tree().unwrap();
     tree.write("closed/deeper/file", "first").unwrap();
     tree.write("locked", "first").unwrap();
@@ -548,10 +548,10 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
     say("fine");
 }
 
-/// Plays a role as an ordinary user in a directory of its own, which is its argument.
+/// Runs a role as an ordinary user in its own directory, which is its argument.
 fn as_ordinary_user(role: &str, home: &Path) -> Command {
     set_mode(home, 0o777);
-    // A place where an ordinary user can reach the test itself.
+    // A directory in which an ordinary user can execute the test binary.
     let program = home.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let command = if rustix::process::geteuid().is_root() {
@@ -570,18 +570,18 @@ fn set_mode(path: &Path, mode: u32) {
 
 #[track_caller]
 fn assert_fine(command: Command) {
-    let ended = Player::run(command).finish();
+    let ended = ChildProcess::run(command).finish();
     ended.assert_success();
     assert_eq!(ended.lines, ["fine"]);
 }
 
 #[test]
-fn what_an_ordinary_user_may_not_read_is_reported_and_not_fatal() {
+fn unreadable_files_are_reported_and_not_fatal() {
     let home = tempfile::tempdir().unwrap();
     assert_fine(as_ordinary_user("unreadable", home.path()));
 }
 
-/// Files of one content, names of one file if `link` says so, in directories of one mode.
+/// Returns files of one content, hard-linked if `link` is set, in directories of one mode.
 fn commit_in_directories(
     store: &Store,
     directories: &[&str],
@@ -602,7 +602,7 @@ fn commit_in_directories(
     tree.commit(message(content)).unwrap()
 }
 
-/// Role, as an ordinary user: hard links below directories that keep their owner out.
+/// Role, as an ordinary user: creates hard links below directories that deny access to their owner.
 pub(crate) fn link_in_closed_directories(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
@@ -624,7 +624,7 @@ pub(crate) fn link_in_closed_directories(arguments: &[&str]) {
     say("fine");
 }
 
-/// Role, as an ordinary user: names of one file in two directories that cannot be listed.
+/// Role, as an ordinary user: creates hard links in two directories that cannot be listed.
 pub(crate) fn link_between_unlisted_directories(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
@@ -638,7 +638,7 @@ pub(crate) fn link_between_unlisted_directories(arguments: &[&str]) {
     say("fine");
 }
 
-/// The directories, those above first, have their mode and time, and the files in them are what they should be.
+/// Checks the modes and times of directories, parents first, and the files in them.
 #[track_caller]
 fn assert_linked(
     out: &Path,
@@ -664,7 +664,7 @@ fn assert_linked(
 }
 
 #[test]
-fn directories_that_keep_their_owner_out_can_hold_hard_links() {
+fn inaccessible_directories_can_hold_hard_links() {
     let home = tempfile::tempdir().unwrap();
     assert_fine(as_ordinary_user("link-in-closed-directories", home.path()));
 }
@@ -687,26 +687,26 @@ pub(crate) fn check_out_two(arguments: &[&str]) {
     say("fine");
 }
 
-/// The names that a killed checkout left in a directory.
+/// Returns the leftovers of a killed checkout in a directory.
 fn leftovers(directory: &Path) -> Vec<std::ffi::OsString> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().unwrap().starts_with(".workspace-new-")).collect()
 }
 
 #[test]
-fn what_a_killed_checkout_left_is_removed_from_directories_that_keep_their_owner_out() {
+fn leftovers_of_a_killed_checkout_are_removed_from_inaccessible_directories() {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out");
     let (closed, theirs) = (out.join("p/q"), out.join("theirs"));
     let mut killed = as_ordinary_user("check-out-two", home.path());
     killed.env("WORKSPACE_FAILPOINT", "checkout-named=kill@1");
-    Player::run(killed).finish().assert_killed();
+    ChildProcess::run(killed).finish().assert_killed();
     let left = leftovers(&closed);
     assert_eq!(left.len(), 1);
     for path in ["p/q", "p"] {
         set_mode(&out.join(path), 0);
     }
-    // What only somebody else can look into is not forgotten.
+    // Directories that only another user can read are not forgotten.
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
         fs::create_dir(&theirs).unwrap();
@@ -750,7 +750,7 @@ fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
 }
 
 #[test]
-fn a_sparse_file_larger_than_memory_harms_nobody() {
+fn a_sparse_file_larger_than_memory_is_handled() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     fs::create_dir(&work).unwrap();

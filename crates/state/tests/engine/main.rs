@@ -1,4 +1,4 @@
-//! Tests of the engine as its users see it, on real stores and directories.
+//! Tests of the public interface of the engine, on real stores and directories.
 
 mod child;
 mod crash;
@@ -14,9 +14,9 @@ mod history;
 mod hostile;
 mod preview;
 mod race;
-mod recent;
 mod repair;
 mod stopped;
 mod support;
+mod unsettled_rows;
 mod virtual_tree;
 mod walk_limits;

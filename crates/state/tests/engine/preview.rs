@@ -1,20 +1,20 @@
-//! Trees that are read before, and without, becoming part of the store.
+//! Previews: trees that are read without being committed.
 
 use std::os::fd::AsFd as _;
 
 use workspace_state::{
-    CheckoutOptions, FileAt, NewSnapshot, Quiet, Reading, SnapshotOptions, Store, Taken, Tree, checkout,
-    diff, materialize, preview_directory, snapshot_directory, unified_diff,
+    AddOutcome, CheckoutOptions, DirectoryReader, FileToAdd, NewSnapshot, Quiet, SnapshotOptions, Store,
+    Tree, checkout, diff, materialize, preview_directory, snapshot_directory, unified_diff,
 };
 
 use crate::support::packs;
 
-struct Plain;
+struct PlainReader;
 
-impl Reading for Plain {}
+impl DirectoryReader for PlainReader {}
 
 #[test]
-fn what_is_not_committed_is_compared_and_read() {
+fn an_uncommitted_tree_can_be_read_and_compared() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     let mut tree = store.empty_tree().unwrap();
@@ -40,7 +40,7 @@ fn what_is_not_committed_is_compared_and_read() {
 }
 
 #[test]
-fn packs_of_what_is_given_up_go_with_it() {
+fn packs_of_a_dropped_preview_are_deleted() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap();
@@ -61,7 +61,7 @@ fn a_directory_is_previewed_as_its_snapshot_would_be() {
     let directory = home.path().join("directory");
     std::fs::create_dir_all(directory.join("d/e")).unwrap();
     std::fs::write(directory.join("d/e/file"), "content").unwrap();
-    let options = SnapshotOptions { still: true, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { quiescent: true, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, &directory, &options, &Quiet).unwrap();
     assert!(store.snapshots().unwrap().is_empty());
     let report = snapshot_directory(&store, &directory, options, &Quiet).unwrap();
@@ -69,7 +69,7 @@ fn a_directory_is_previewed_as_its_snapshot_would_be() {
 }
 
 #[test]
-fn files_of_a_directory_are_taken_up_as_they_are() {
+fn files_of_a_directory_are_added_with_their_state() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     let directory = home.path().join("directory");
@@ -78,18 +78,18 @@ fn files_of_a_directory_are_taken_up_as_they_are() {
     std::os::unix::fs::symlink("/etc/passwd", directory.join("link")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(directory.join("fifo")).status().unwrap().success());
     let open = std::fs::File::open(&directory).unwrap();
-    let file = |name: &str| FileAt { name: name.into(), path: format!("at/{name}").into(), link: None };
+    let file = |name: &str| FileToAdd { name: name.into(), path: format!("at/{name}").into(), link: None };
     let files = ["plain", "link", "fifo", "none"].map(file);
     let mut tree = store.empty_tree().unwrap();
-    let taken = tree.take_files(open.as_fd(), &files, &Plain).unwrap();
-    assert!(matches!(taken[0], Taken::File { .. }));
-    assert_eq!(taken[1..], [Taken::Vanished, Taken::Vanished, Taken::Vanished]);
+    let added = tree.add_files(open.as_fd(), &files, &PlainReader).unwrap();
+    assert!(matches!(added[0], AddOutcome::File { .. }));
+    assert_eq!(added[1..], [AddOutcome::Vanished, AddOutcome::Vanished, AddOutcome::Vanished]);
     let snapshot = tree.commit(NewSnapshot::default()).unwrap();
     assert_eq!(store.restore(&snapshot.id).unwrap().read("at/plain").unwrap(), b"content");
 }
 
 #[test]
-fn a_tree_is_materialised_into_an_empty_directory_and_nothing_is_remembered() {
+fn a_tree_is_materialised_into_an_empty_directory_without_recorded_state() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     let mut tree = store.empty_tree().unwrap();

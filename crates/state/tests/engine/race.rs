@@ -1,4 +1,4 @@
-//! Several threads and processes at once: nobody's update is lost, nobody sees half of one.
+//! Concurrent threads and processes: no update is lost, and no partial one is visible.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -9,11 +9,11 @@ use workspace_state::{
     Attributes, Durability, Expect, NewSnapshot, SnapshotId, Store, StoreError, TreeError,
 };
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{assert_sound, buffered, commit_file, is_full_run, message, new_store, noise};
 
 #[test]
-fn of_two_writers_racing_on_a_reference_one_wins_and_one_is_told() {
+fn one_of_two_writers_racing_on_a_reference_fails() {
     let (_home, store) = new_store();
     let snapshots: Vec<SnapshotId> =
         (0..3).map(|number| commit_file(&store, "f", number.to_string()).id).collect();
@@ -46,7 +46,7 @@ fn of_two_writers_racing_on_a_reference_one_wins_and_one_is_told() {
     }
 }
 
-/// Role: adds to a counter that a reference leads to, again and again, retrying when it moved.
+/// Role: increments a counter that a reference points to, retrying when the reference moved.
 pub(crate) fn move_reference(arguments: &[&str]) {
     let [store, rounds] = arguments else { panic!("store, rounds") };
     let store = Store::open_or_create(store).unwrap();
@@ -59,7 +59,7 @@ pub(crate) fn move_reference(arguments: &[&str]) {
     say(&format!("told {told}"));
 }
 
-/// How often the reference had moved.
+/// Returns the number of retries.
 fn add_one(store: &Store, synced: bool) -> usize {
     let mut told = 0;
     loop {
@@ -88,9 +88,9 @@ fn no_update_is_lost_between_processes_and_threads() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let rounds = if is_full_run() { 500 } else { 60 };
-    // The store is not there yet: all of them make it.
-    let mut children: Vec<Player> =
-        (0..4).map(|_| Player::start("move-reference", &[text(&path), &rounds.to_string()])).collect();
+    // The store does not exist yet: all of them create it.
+    let mut children: Vec<ChildProcess> =
+        (0..4).map(|_| ChildProcess::start("move-reference", &[text(&path), &rounds.to_string()])).collect();
     for child in &mut children {
         child.expect_line("ready");
     }
@@ -122,7 +122,7 @@ fn no_update_is_lost_between_processes_and_threads() {
     assert_sound(&store);
 }
 
-/// Role: makes or opens a store and commits at once.
+/// Role: creates or opens a store and commits immediately.
 pub(crate) fn create_and_commit(arguments: &[&str]) {
     let [path, number] = arguments else { panic!("store, number") };
     say("ready");
@@ -144,8 +144,8 @@ fn processes_that_make_and_open_one_store_at_once_all_succeed() {
             drop(store);
             std::fs::write(path.join("boot"), "another boot").unwrap();
         }
-        let mut children: Vec<Player> = (0..6)
-            .map(|number| Player::start("create-and-commit", &[text(&path), &number.to_string()]))
+        let mut children: Vec<ChildProcess> = (0..6)
+            .map(|number| ChildProcess::start("create-and-commit", &[text(&path), &number.to_string()]))
             .collect();
         for child in &mut children {
             child.expect_line("ready");
@@ -187,7 +187,7 @@ pub(crate) fn commit_forever(arguments: &[&str]) {
 #[test]
 fn a_reader_never_sees_half_a_commit() {
     let (_home, store) = new_store();
-    let mut child = Player::start("commit-forever", &[text(store.path())]);
+    let mut child = ChildProcess::start("commit-forever", &[text(store.path())]);
     child.expect_line("ready");
     let stop = AtomicBool::new(false);
     let seen = AtomicUsize::new(0);
@@ -276,7 +276,7 @@ fn one_refused_commit_of_a_group_fails_no_other() {
     assert_sound(&store);
 }
 
-/// Role: reads from one clone what was streamed in, while the other commits it.
+/// Role: reads streamed content from one clone while the other commits it.
 pub(crate) fn read_while_committing(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
@@ -305,7 +305,7 @@ pub(crate) fn read_while_committing(arguments: &[&str]) {
 fn a_clone_reads_what_was_streamed_in_while_the_other_commits_it() {
     let home = tempfile::tempdir().unwrap();
     let store = home.path().join("store");
-    Player::start_failing("read-while-committing", &[text(&store)], "before-commit=pause")
+    ChildProcess::start_failing("read-while-committing", &[text(&store)], "before-commit=pause")
         .finish()
         .assert_success();
 }

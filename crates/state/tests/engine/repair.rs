@@ -1,4 +1,4 @@
-//! Repairs: what a rebuilt index lacks is told, and what was wrong in the old one is found and mended.
+//! Repairs: losses of a rebuilt index are reported, and wrong rows of the old one are found and repaired.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::support::{
     pack_records, packs,
 };
 
-/// A closed store with six snapshots in one log; `main` names the last of them, `first` the first, and an episode
-/// each.
+/// A closed store with six snapshots in one log, each with an episode; `main` points to the last, `first` to
+/// the first.
 struct Fixture {
     _home: TempDir,
     path: PathBuf,
@@ -48,7 +48,7 @@ impl Fixture {
         self.snapshots.iter().map(|snapshot| snapshot.id).collect()
     }
 
-    /// Cuts the log off behind its first `commits` commit records.
+    /// Truncates the log after its first `commits` commit records.
     fn truncate_log(&self, commits: usize) {
         let log = packs(&self.path)[0].clone();
         let records = pack_records(&fs::read(&log).unwrap());
@@ -62,7 +62,7 @@ impl Fixture {
     }
 }
 
-/// The old indexes that are kept in a store.
+/// Returns the old indexes that are kept in a store.
 fn old_indexes(store: &Path) -> Vec<String> {
     let names = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with("index.")).collect()
@@ -126,7 +126,7 @@ fn the_number_of_kept_indexes_is_bounded() {
 }
 
 #[test]
-fn a_damaged_byte_in_a_format_file_is_found_and_mended_and_locks_nobody_out() {
+fn a_damaged_format_file_is_found_and_repaired_and_does_not_block_the_store() {
     let fixture = Fixture::new();
     for name in ["format", "format.copy"] {
         let path = fixture.path.join(name);
@@ -213,7 +213,7 @@ fn changes(fixture: &Fixture) -> Vec<Change<'static>> {
 }
 
 #[test]
-fn verify_names_rows_of_the_index_that_differ_from_the_log_and_repair_mends_them() {
+fn verify_reports_rows_that_differ_from_the_log_and_repair_fixes_them() {
     let sound = Fixture::new();
     let counts = Store::open(&sound.path).unwrap().index_counts().unwrap();
     for change in changes(&sound) {
@@ -225,7 +225,7 @@ fn verify_names_rows_of_the_index_that_differ_from_the_log_and_repair_mends_them
         let damage = store.verify(&Quiet).unwrap().damage;
         let named = damage.iter().any(|damage| damage.problem.contains(&change.named));
         assert!(named, "{} is not in {damage:?}", change.named);
-        // A collection would delete what a wrong row does not name.
+        // A garbage collection would delete objects that a wrong row does not refer to.
         let refused = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap_err();
         assert!(refused.is_corruption(), "{refused}");
         drop(store);
@@ -243,7 +243,7 @@ fn verify_names_rows_of_the_index_that_differ_from_the_log_and_repair_mends_them
     }
 }
 
-/// Everything that moves rows about must leave an index that agrees with its log.
+/// All operations that move rows must leave an index that agrees with its log.
 #[test]
 fn the_index_agrees_with_the_log_after_collections_removals_and_many_commits() {
     let (_home, store) = new_store();

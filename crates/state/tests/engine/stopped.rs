@@ -1,4 +1,5 @@
-//! Processes that are stopped while they hold the write lock: readers go on, writers hear whom they wait for.
+//! Processes that are stopped while they hold the write lock: readers continue, writers report the PID that
+//! they wait for.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use rustix::process::Signal;
 use workspace_state::testing::hold_write_lock as hold;
 use workspace_state::{Quiet, Store, set_notice_handler};
 
-use crate::child::{Player, say, text, wait_for_parent};
+use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{assert_sound, commit_file, message, new_store};
 
-/// Far longer than anything here takes on a busy machine, and short of for ever.
+/// Timeout, far longer than anything here takes on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Role: takes the write lock and keeps it.
+/// Role: takes the write lock and holds it.
 pub(crate) fn hold_write_lock(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
@@ -37,7 +38,7 @@ pub(crate) fn read_all(arguments: &[&str]) {
     say(&format!("{} snapshots", snapshots.len()));
 }
 
-/// Role: commits, and tells what it hears meanwhile.
+/// Role: commits, and reports the notices that it receives meanwhile.
 pub(crate) fn commit_and_tell(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     set_notice_handler(|notice| say(&notice.to_string()));
@@ -46,9 +47,9 @@ pub(crate) fn commit_and_tell(arguments: &[&str]) {
     say("committed");
 }
 
-/// A process that holds the write lock of a store and is stopped.
-fn stopped_writer(store: &Path) -> Player {
-    let mut writer = Player::start("hold-write-lock", &[text(store)]);
+/// Returns a process that holds the write lock of a store and is stopped.
+fn stopped_writer(store: &Path) -> ChildProcess {
+    let mut writer = ChildProcess::start("hold-write-lock", &[text(store)]);
     writer.expect_line("held");
     writer.signal(Signal::STOP);
     writer
@@ -61,7 +62,7 @@ fn a_stopped_writer_does_not_keep_readers_from_opening_and_reading() {
     let path = store.path().to_owned();
     drop(store);
     let mut writer = stopped_writer(&path);
-    let reader = Player::start("read-all", &[text(&path)]);
+    let reader = ChildProcess::start("read-all", &[text(&path)]);
     let line = reader.line_within(BOUND);
     writer.signal(Signal::CONT);
     writer.let_go();
@@ -76,7 +77,7 @@ fn an_empty_store_opens_while_a_stopped_writer_holds_its_lock() {
     let path = store.path().to_owned();
     drop(store);
     let mut writer = stopped_writer(&path);
-    let reader = Player::start("read-all", &[text(&path)]);
+    let reader = ChildProcess::start("read-all", &[text(&path)]);
     let line = reader.line_within(BOUND);
     writer.signal(Signal::CONT);
     writer.let_go();
@@ -85,12 +86,12 @@ fn an_empty_store_opens_while_a_stopped_writer_holds_its_lock() {
 }
 
 #[test]
-fn a_writer_that_waits_for_a_stopped_one_says_so_and_names_its_pid() {
+fn a_writer_that_waits_for_a_stopped_one_reports_its_pid() {
     let (_home, store) = new_store();
     let path = store.path().to_owned();
     drop(store);
     let mut holder = stopped_writer(&path);
-    let waiting = Player::start("commit-and-tell", &[text(&path)]);
+    let waiting = ChildProcess::start("commit-and-tell", &[text(&path)]);
     let heard = waiting.line_within(BOUND);
     holder.signal(Signal::CONT);
     holder.let_go();

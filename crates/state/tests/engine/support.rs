@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared helpers of the tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use workspace_state::{Durability, GcOptions, GcReport, NewSnapshot, Quiet, Snapshot, Store, VirtualTree};
 
-/// A store of its own, gone with the test.
+/// Creates a temporary store, deleted with the returned directory.
 pub(crate) fn new_store() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -22,12 +22,12 @@ pub(crate) fn buffered(text: &str) -> NewSnapshot {
     NewSnapshot { durability: Durability::Buffered, ..message(text) }
 }
 
-/// Whether the long variants were asked for.
+/// Returns true if the long variants of tests were requested.
 pub(crate) fn is_full_run() -> bool {
     std::env::var_os("WORKSPACE_TEST_FULL").is_some()
 }
 
-/// Small and fast, and different in every run.
+/// Small and fast random number generator with a different seed in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -56,14 +56,14 @@ impl Random {
     }
 }
 
-/// Content that does not compress and is told by its seed.
+/// Returns incompressible content that is determined by its seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut content = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut content);
     content
 }
 
-/// Nothing is damaged.
+/// Checks that nothing is damaged.
 #[track_caller]
 pub(crate) fn assert_sound(store: &Store) {
     let report = store.verify(&Quiet).unwrap();
@@ -74,7 +74,7 @@ pub(crate) fn collect(store: &Store) -> GcReport {
     store.collect_garbage(&GcOptions::default(), &Quiet).unwrap()
 }
 
-/// A commit that must work on any sound store.
+/// Makes a commit that must succeed on any consistent store.
 #[track_caller]
 pub(crate) fn assert_usable(store: &Store) {
     let content = noise(Random::new().next(), 2000);
@@ -85,14 +85,14 @@ pub(crate) fn assert_usable(store: &Store) {
     store.remove_snapshots(&[snapshot.id]).unwrap();
 }
 
-/// A snapshot of one file.
+/// Commits a snapshot of one file.
 pub(crate) fn commit_file(store: &Store, path: &str, content: impl Into<Vec<u8>>) -> Snapshot {
     let mut tree = store.empty_tree().unwrap();
     tree.write(path, content).unwrap();
     tree.commit(message(path)).unwrap()
 }
 
-/// A snapshot of nothing but these files.
+/// Commits a snapshot of exactly these files.
 pub(crate) fn commit_files(store: &Store, files: &[(&str, &str)]) -> Snapshot {
     let mut tree = store.empty_tree().unwrap();
     for (path, content) in files {
@@ -101,7 +101,7 @@ pub(crate) fn commit_files(store: &Store, files: &[(&str, &str)]) -> Snapshot {
     tree.commit(message("files")).unwrap()
 }
 
-/// Everything below `path`, files with their content.
+/// Reads everything below `path`, files with their content.
 pub(crate) fn all_files(tree: &VirtualTree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut files = Vec::new();
     let mut open = vec![Vec::new()];
@@ -123,7 +123,7 @@ pub(crate) fn all_files(tree: &VirtualTree) -> Vec<(Vec<u8>, Vec<u8>)> {
     files
 }
 
-/// The packs of a store, in order.
+/// Returns the packs of a store, in order.
 pub(crate) fn packs(store: &Path) -> Vec<PathBuf> {
     let mut packs: Vec<PathBuf> = fs::read_dir(store.join("packs"))
         .unwrap()
@@ -134,12 +134,12 @@ pub(crate) fn packs(store: &Path) -> Vec<PathBuf> {
     packs
 }
 
-/// What the packs take.
+/// Returns the total size of the packs in bytes.
 pub(crate) fn pack_bytes(store: &Path) -> u64 {
     packs(store).iter().map(|pack| fs::metadata(pack).unwrap().len()).sum()
 }
 
-/// Copies a store that nobody has open.
+/// Copies a store that is not open.
 pub(crate) fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -153,7 +153,7 @@ pub(crate) fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// A record in a pack, as `record.rs` describes it.
+/// A record in a pack, in the format of `record.rs`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackRecord {
     pub(crate) kind: u8,
@@ -167,7 +167,7 @@ pub(crate) const NODE: u8 = 2;
 pub(crate) const COMMIT: u8 = 3;
 pub(crate) const CHECKPOINT: u8 = 4;
 
-/// The records of an undamaged pack.
+/// Reads the records of an undamaged pack.
 pub(crate) fn pack_records(pack: &[u8]) -> Vec<PackRecord> {
     let mut records = Vec::new();
     let mut start = 16;

@@ -1,16 +1,16 @@
-//! The virtual tree against a plain model.
+//! Virtual tree, compared with a plain model.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use workspace_state::{
     Attributes, ChunkId, Extent, Node, NodeKind, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
-    diff_beside,
+    diff_both,
 };
 
 use crate::support::{commit_files, message, new_store};
 
-/// What a tree should hold: a map from path to content; directories are there while something made them.
+/// Expected content of a tree: a map from path to content.
 #[derive(Debug, Clone, Default)]
 struct Model {
     nodes: BTreeMap<Vec<u8>, ModelNode>,
@@ -187,7 +187,7 @@ fn dump(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
 }
 
 fn path() -> impl Strategy<Value = Vec<u8>> {
-    // Few names, so that steps meet.
+    // Few names, so that steps affect the same paths.
     prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "dd", "\u{e9}"]), 1..4)
         .prop_map(|names| names.join("/").into_bytes())
 }
@@ -245,8 +245,8 @@ proptest! {
         for (fork, model) in forks {
             prop_assert_eq!(dump(&fork), model.nodes, "a clone is independent");
         }
-        // The committed tree is the same, read back through a store opened anew, and built in one go it
-        // has the same name.
+        // The committed tree is the same when it is read back through a reopened store, and when it is built
+        // in one go it has the same id.
         let snapshot = tree.commit(message("end")).unwrap();
         prop_assert_eq!(&dump(&store.restore(&snapshot.id).unwrap()), &model.nodes);
         prop_assert_eq!(build(&store, &model).commit(message("again")).unwrap().tree, snapshot.tree);
@@ -272,7 +272,7 @@ fn build(store: &Store, model: &Model) -> VirtualTree {
 }
 
 #[test]
-fn equal_content_has_one_name_however_it_came_about() {
+fn equal_content_has_one_tree_id_whatever_its_history() {
     let (_directory, store) = new_store();
     let mut one = store.empty_tree().unwrap();
     one.write("a/x", "1").unwrap();
@@ -289,7 +289,7 @@ fn equal_content_has_one_name_however_it_came_about() {
 }
 
 #[test]
-fn a_huge_directory_changes_page_by_page_and_keeps_one_name() {
+fn a_huge_directory_changes_page_by_page_and_has_one_id() {
     let (_directory, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     for number in 0..5000 {
@@ -333,8 +333,8 @@ fn appending_cuts_where_writing_at_once_cuts() {
     }
 }
 
-/// A file whose mode was changed, or that was streamed in, is all in the store; appending to it once cut it
-/// where it had ended.
+/// A file whose mode was changed, or that was streamed in, is completely in the store; appending to it used
+/// to cut it where it had ended.
 #[test]
 fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
     let (_directory, store) = new_store();
@@ -359,7 +359,7 @@ fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
 }
 
 #[test]
-fn a_directory_without_times_is_not_put_elsewhere() {
+fn a_directory_without_times_cannot_be_grafted() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("d/file", "content").unwrap();
@@ -370,7 +370,7 @@ fn a_directory_without_times_is_not_put_elsewhere() {
 }
 
 #[test]
-fn directories_of_another_tree_take_the_place_of_what_is_there() {
+fn grafted_subtrees_replace_existing_entries() {
     let (_home, store) = new_store();
     let commit = |files: &[(&str, &str)]| commit_files(&store, files);
     let files = ["top/f", "in/a/f", "in/b/f", "in/deep/er/f", "both"];
@@ -380,11 +380,11 @@ fn directories_of_another_tree_take_the_place_of_what_is_there() {
     );
     let theirs = commit(&files.map(|path| (path, "theirs")));
     let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
-    let [_, by_theirs] = diff_beside(&base, &ours, &theirs).unwrap();
-    let paths: Vec<&[u8]> = by_theirs.alone.iter().map(|one| one.path.as_slice()).collect();
+    let by_theirs = diff_both(&base, &ours, &theirs).unwrap().theirs;
+    let paths: Vec<&[u8]> = by_theirs.one_sided.iter().map(|one| one.path.as_slice()).collect();
     assert_eq!(paths, [&b"top"[..], b"in/a", b"in/b", b"in/deep"]);
     let mut over = VirtualTree::over(&ours).unwrap();
-    over.graft_subtrees(&theirs, &by_theirs.alone).unwrap();
+    over.graft_subtrees(&theirs, &by_theirs.one_sided).unwrap();
     for path in &files[..4] {
         assert_eq!(over.read(path).unwrap(), b"theirs", "{path}");
     }
@@ -392,13 +392,13 @@ fn directories_of_another_tree_take_the_place_of_what_is_there() {
         (over.read("both").unwrap(), over.read("in/c/f").unwrap()),
         (b"ours".to_vec(), b"ours".to_vec())
     );
-    let [_, everything] = diff_beside(&base, &base, &theirs).unwrap();
+    let everything = diff_both(&base, &base, &theirs).unwrap().theirs;
     let mut over = VirtualTree::over(&base).unwrap();
-    over.graft_subtrees(&theirs, &everything.alone).unwrap();
+    over.graft_subtrees(&theirs, &everything.one_sided).unwrap();
     assert_eq!(over.tree_id().unwrap(), theirs.id());
     let without_times = Tree::open(&store, theirs.id(), None).unwrap();
-    let [_, unknown] = diff_beside(&base, &ours, &without_times).unwrap();
-    assert!(over.graft_subtrees(&without_times, &unknown.alone).is_err());
+    let unknown = diff_both(&base, &ours, &without_times).unwrap().theirs;
+    assert!(over.graft_subtrees(&without_times, &unknown.one_sided).is_err());
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn content_is_put_with_attributes() {
         xattrs: [(b"user.a".to_vec(), b"1".to_vec())].into(),
         link: None,
     };
-    // More than one chunk: the node is an object of its own.
+    // More than one chunk: the node is a separate object.
     let content: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
     tree.put_content("a", content.clone(), attributes()).unwrap();
     let first = tree.commit(message("first")).unwrap();

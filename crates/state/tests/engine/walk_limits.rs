@@ -1,4 +1,4 @@
-//! Walks that hold no more in memory than the store's handle allows.
+//! Walks with limited memory.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn compared<T>(done: Result<T, StoreError>) -> LimitKind {
     }
 }
 
-/// A snapshot of what is put into an empty tree, opened within `limits`.
+/// Commits a tree made by `fill` and opens it within `limits`.
 fn tree(store: &Store, limits: WalkLimits, put: impl FnOnce(&mut VirtualTree)) -> Tree {
     let mut tree = store.empty_tree().unwrap();
     put(&mut tree);
@@ -88,7 +88,7 @@ fn special_files_are_named_up_to_a_thousand_and_counted() {
     for number in 0..1_100 {
         mknodat(CWD, below.join(number.to_string()), FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
-    // They are not held, so they do not count as entries.
+    // They are not held in memory, so they do not count as entries.
     let limited = store.with_walk_limits(WalkLimits { entries: 1_101, ..NONE });
     let report = take(&limited, &work).unwrap();
     assert_eq!((report.skipped.len(), report.skipped_count), (1_000, 1_100));
@@ -118,7 +118,7 @@ fn trees_that_differ_in_too_much_are_not_compared() {
         tree.write(format!("{name}/{name}/{name}"), "x").unwrap();
     });
     assert_eq!(compared(diff(&empty, &long)), LimitKind::Metadata);
-    // What is equal is not looked at.
+    // Equal subtrees are not read.
     assert!(diff(&many, &tree(&store, narrow, files)).unwrap().is_empty());
 }
 
@@ -141,7 +141,7 @@ fn lists_of_extents_count() {
     assert_eq!(compared(diff(&empty, &named(12))), LimitKind::Metadata);
 }
 
-/// A renamed directory is one difference, whatever it holds; looking through it for risks is a walk.
+/// A renamed directory is one difference, whatever its size; searching it for risks is a walk.
 #[test]
 fn a_renamed_directory_is_judged_within_the_limits() {
     let (_home, store) = new_store();

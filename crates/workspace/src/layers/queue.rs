@@ -1,27 +1,31 @@
-//! Trees that are written in the background, for those who need them later.
+//! Trees that are written in the background, for later workspaces.
 //!
-//! One thread writes one after the other, since several would only take the disk from each other, and ends when nothing
-//! waits. Owners take turns. A tree that finds no place in the queue is not written: whoever needs it next asks again.
+//! One thread writes one tree after the other, because several would only compete for the disk, and ends when
+//! the queue is empty. Owners are served round robin. A tree that does not fit in the queue is not written:
+//! the next workspace that needs it requests it again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use workspace_state::Snapshot;
 
-use super::{Inner, Key, Layers, PATIENCE};
+use super::{Inner, Key, Layers};
 
-/// Trees of one owner that wait.
+/// Most queued trees of one owner.
 const OWNER_MAX: usize = 4;
-/// Owners whose trees wait.
+/// Most owners with queued trees.
 const OWNERS_MAX: usize = 64;
 
-/// Trees that wait to be written.
+/// Longest wait for the background thread when writing is stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Queue of trees to be written.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Whose turn is next comes first.
+    /// Queues by owner, the next one to be served first.
     owners: VecDeque<(String, VecDeque<Snapshot>)>,
-    /// The trees that wait, and the one that is being written.
+    /// Keys of the queued trees, and of the one that is being written.
     keys: HashSet<Key>,
     /// Set while a thread writes them.
     is_served: bool,
@@ -29,7 +33,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a tree if there is a place for it. True if a thread is to be started, which then counts as there.
+    /// Adds a tree if there is space. Returns true if the caller must start a thread, which then counts as
+    /// running.
     fn push(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
         let key = Key::of(snapshot);
         if self.is_closed || self.keys.contains(&key) || !self.add(owner, snapshot) {
@@ -51,7 +56,7 @@ impl Queue {
         true
     }
 
-    /// The next tree. None if there is none: then there is no thread any more.
+    /// Returns the next tree; `None` if the queue is empty, after which the thread must end.
     fn pop(&mut self) -> Option<Snapshot> {
         let next = self.owners.pop_front().and_then(|(owner, mut waiting)| {
             let next = waiting.pop_front();
@@ -71,9 +76,9 @@ impl Queue {
 }
 
 impl Layers {
-    /// Writes the tree of a snapshot whole, unless it has a stack, while the caller goes on. Left out if its owner has
-    /// enough trees waiting.
-    pub(crate) fn write_later(&self, snapshot: &Snapshot, owner: &str) {
+    /// Writes the tree of a snapshot as a base in the background, unless it has a stack. Ignored if its owner
+    /// already has too many queued trees.
+    pub(crate) fn write_in_background(&self, snapshot: &Snapshot, owner: &str) {
         if !self.0.lock().later.push(owner, snapshot) {
             return;
         }
@@ -81,8 +86,8 @@ impl Layers {
         let spawned =
             std::thread::Builder::new().name("materialise".to_owned()).spawn(move || layers.write_waiting());
         if let Err(error) = spawned {
-            tracing::warn!(%error, "snapshots could not be materialised");
-            // Nobody is going to write them.
+            tracing::warn!(%error, "failed to start the thread that materialises snapshots");
+            // No thread is going to write them.
             while let Some(snapshot) = self.next_waiting() {
                 drop(Writing { layers: &self.0, key: Key::of(&snapshot) });
             }
@@ -97,7 +102,7 @@ impl Layers {
                 Ok(_) => {}
                 Err(error) if error.is_cancelled() => {}
                 Err(error) => {
-                    tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot could not be materialised");
+                    tracing::warn!(snapshot = %snapshot.id, %error, "failed to materialise snapshot");
                 }
             }
         }
@@ -109,21 +114,21 @@ impl Layers {
         next
     }
 
-    /// Returns true while something is being written in the background.
+    /// Returns true while layers are being written in the background.
     pub(crate) fn is_writing(&self) -> bool {
         self.0.lock().later.is_served
     }
 
-    /// Writes nothing in the background any more, and waits a while for what is being written to be given up.
+    /// Stops writing in the background, and waits a while until the current write is aborted.
     pub(crate) fn stop_writing(&self) {
         self.0.stop.cancel();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STOP_TIMEOUT;
         let mut state = self.0.lock();
         state.later.close();
         while state.later.is_served {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("a snapshot is still being materialised");
+                tracing::warn!("timed out waiting for the materialising thread to stop");
                 return;
             }
             state = self.0.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -142,7 +147,7 @@ impl Drop for Writing<'_> {
         let mut state = self.layers.lock();
         state.later.keys.remove(&self.key);
         if std::thread::panicking() {
-            // The thread ends here. What waits is written when the next one is started.
+            // The thread ends here. The rest of the queue is written when the next thread is started.
             state.later.is_served = false;
         }
     }
@@ -151,8 +156,6 @@ impl Drop for Writing<'_> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Duration;
-
     use workspace_state::{CheckoutOptions, NewSnapshot, Store};
 
     use super::*;
@@ -183,7 +186,7 @@ mod tests {
         let (first, second) = (&all[2 * OWNER_MAX], &all[2 * OWNER_MAX + 1]);
         assert!(!queue.push("few", first) && !queue.push("few", second));
         let taken: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|snapshot| snapshot.id).collect();
-        // Of the one with many, those beyond its bound were left out.
+        // Trees beyond the limit of an owner are ignored.
         let ids: Vec<_> = [&all[0], first, &all[1], second, &all[2], &all[3]].map(|one| one.id).into();
         assert_eq!(taken, ids);
         assert!(queue.push("few", all.last().unwrap()), "the thread is gone, so another is started");
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_waits_once_and_owners_are_bounded() {
+    fn a_tree_is_queued_once_and_owners_are_bounded() {
         let (_home, all) = snapshots(OWNERS_MAX + 1);
         let mut queue = Queue::default();
         assert!(queue.push("a", &all[0]));
@@ -209,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn all_that_wait_are_written() {
+    fn all_queued_trees_are_written() {
         let (home, all) = snapshots(2 * OWNER_MAX);
         let layers = layers(home.path());
         for (number, snapshot) in all.iter().enumerate() {
-            layers.write_later(snapshot, if number % 2 == 0 { "even" } else { "odd" });
+            layers.write_in_background(snapshot, if number % 2 == 0 { "even" } else { "odd" });
         }
         let until = Instant::now() + Duration::from_secs(60);
         while layers.is_writing() {
@@ -224,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_after_the_end() {
+    fn nothing_is_written_after_stopping() {
         let (home, all) = snapshots(OWNER_MAX + 1);
         let layers = layers(home.path());
         for snapshot in &all[..OWNER_MAX] {
-            layers.write_later(snapshot, "a");
+            layers.write_in_background(snapshot, "a");
         }
         layers.stop_writing();
         assert!(!layers.is_writing());
         let last = &all[OWNER_MAX];
-        layers.write_later(last, "a");
+        layers.write_in_background(last, "a");
         assert!(!layers.is_writing() && layers.find(last).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Work on workspaces that stops when nobody waits for it any more.
+//! Operations on workspaces that can be cancelled.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::base::Materialize;
 use crate::error::Result;
 use crate::layers::Collected;
 
-/// Time between two attempts to lock a workspace that somebody else works on.
-const LOCK_POLL: Duration = Duration::from_millis(5);
+/// Time between two attempts to lock a workspace that another thread works on.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Workspaces of [`Workspaces::cancellable`]. What is done with it fails with [`StoreError::Cancelled`] once the flag is
-/// set, and leaves a workspace as it was.
+/// Handle of [`Workspaces::cancellable`]. Its operations fail with [`StoreError::Cancelled`] once the flag is
+/// set, and leave a workspace unchanged.
 #[derive(Debug)]
 pub struct Cancellable<'a> {
     workspaces: &'a Workspaces,
@@ -22,35 +22,36 @@ pub struct Cancellable<'a> {
 }
 
 impl Workspaces {
-    /// The same workspaces, for work that `cancel` stops.
+    /// Returns a handle whose operations `cancel` stops.
     pub fn cancellable(&self, cancel: &Cancel) -> Cancellable<'_> {
         Cancellable { workspaces: self, store: self.store.with_cancel(cancel.clone()) }
     }
 }
 
 impl Cancellable<'_> {
-    /// The store of the snapshots.
+    /// Returns the store of the snapshots.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Makes a workspace, as [`Workspaces::create`] does.
+    /// Creates a workspace, as [`Workspaces::create`] does.
     pub fn create(&self, id: &str, new: &New<'_>) -> Result<Made> {
         self.workspaces.create_with(&self.store, id, new)
     }
 
-    /// Reads what differs, as [`Workspaces::changes`] does. The trees stop with the flag as well.
-    pub fn changes(&self, id: &str, still: bool) -> Result<Changes> {
-        self.workspaces.changes_with(&self.store, id, still)
+    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees is cancelled as
+    /// well.
+    pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
+        self.workspaces.changes_with(&self.store, id, quiescent)
     }
 
-    /// Makes a snapshot, as [`Workspaces::commit`] does. One whose record is being written is finished.
-    pub fn commit(&self, id: &str, new: NewSnapshot, still: bool) -> Result<Committed> {
-        self.workspaces.commit_with(&self.store, id, new, still)
+    /// Commits, as [`Workspaces::commit`] does. A commit whose record is being written is finished.
+    pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<Committed> {
+        self.workspaces.commit_with(&self.store, id, new, quiescent)
     }
 
-    /// Makes a workspace hold another snapshot, as [`Workspaces::reset`] does. A directory that is changed in place is
-    /// changed back.
+    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. A directory that is changed in
+    /// place is restored.
     pub fn reset(
         &self,
         id: &str,
@@ -61,7 +62,7 @@ impl Cancellable<'_> {
         self.workspaces.reset_with(&self.store, id, snapshot, materialize, may_move)
     }
 
-    /// Writes what a reset to this snapshot needs before anybody stands still for it.
+    /// Writes everything that a reset to this snapshot needs, before processes are frozen for it.
     pub fn prepare(&self, id: &str, snapshot: SnapshotId) -> Result<Prepared> {
         self.workspaces.prepare_with(&self.store, id, snapshot)
     }
@@ -72,7 +73,7 @@ impl Cancellable<'_> {
     }
 }
 
-/// Locks what others may hold for long, unless `cancel` is set before.
+/// Locks a mutex that may be held for long, unless `cancel` is set before.
 pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {
@@ -81,6 +82,6 @@ pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexG
             Err(TryLockError::WouldBlock) => {}
         }
         cancel.check().map_err(StoreError::from)?;
-        std::thread::sleep(LOCK_POLL);
+        std::thread::sleep(LOCK_POLL_INTERVAL);
     }
 }

@@ -1,29 +1,29 @@
-//! Taking up what another process left, and clearing away.
+//! Recovery of workspaces that another process left, and removal.
 
 use std::sync::{Arc, Mutex};
 
 use workspace_host::overlay;
 
-use super::{ASIDE, Known, Slot, Workspaces, names};
+use super::{LiveWorkspace, REMOVED_DIR, Slot, Workspaces, names};
 use crate::error::Result;
-use crate::provider::{Provider as _, Under};
+use crate::provider::{LowerLayers, Provider as _};
 use crate::record::{Generation, Phase, Record};
 
 impl Workspaces {
     pub(super) fn recover(&self) -> Result<()> {
         for id in names(&self.directory)? {
             if let Err(error) = self.recover_one(&id) {
-                tracing::warn!(workspace = id, %error, "a workspace cannot be used; it is left as it is");
+                tracing::warn!(workspace = id, %error, "failed to recover workspace; it is left unchanged");
             }
         }
-        let aside = self.directory.join(ASIDE);
+        let aside = self.directory.join(REMOVED_DIR);
         if aside.exists() {
             self.overlay.remove(&aside)?;
         }
         self.remove_unknown_pins()
     }
 
-    /// Removes the pins of workspaces that never came to be. One that cannot be read keeps its own.
+    /// Removes the pins of workspaces that were never completed. An unreadable one keeps its pins.
     fn remove_unknown_pins(&self) -> Result<()> {
         let prefix = self.owner_of_pins("");
         for pin in self.store.pins()? {
@@ -43,21 +43,21 @@ impl Workspaces {
     fn recover_one(&self, id: &str) -> Result<()> {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
-            // Nobody was given it.
+            // It was never completed.
             Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
             record => record?,
         };
         match record.phase {
             Phase::Removing => self.remove_all(id, Some(&record)),
-            Phase::Ready | Phase::Switching => self.take_up(id, record),
+            Phase::Ready | Phase::Switching => self.load(id, record),
         }
     }
 
-    pub(super) fn take_up(&self, id: &str, mut record: Record) -> Result<()> {
+    pub(super) fn load(&self, id: &str, mut record: Record) -> Result<()> {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // Left by a reset that was interrupted, or by one whose workspace nobody used any more.
+            // Left by an interrupted reset, or by one whose workspace was not used any more.
             self.remove_generation(id, &record.uid, &former)?;
             record.write(&self.directory.join(id))?;
         }
@@ -66,19 +66,19 @@ impl Workspaces {
             self.pin(id, &base, record.current.pin)?;
             self.switch(id, &mut record, &base)?;
         }
-        let under = |generation: &Generation| Under {
-            held: self.layers.hold_again(&generation.layers),
+        let lower = |generation: &Generation| LowerLayers {
+            held: self.layers.reacquire(&generation.layers),
             lazy: generation.layers.is_empty() && generation.base.is_some(),
         };
-        let former = record.former.as_ref().map(under);
-        let known = Known { under: under(&record.current), former, record };
-        let told = self.tell(id, &known.record, &known.under);
-        let slot = Slot { known: Mutex::new(Some(known)), told: Mutex::new(Some(told)) };
+        let former = record.former.as_ref().map(lower);
+        let known = LiveWorkspace { lower: lower(&record.current), former, record };
+        let summary = self.summarize(id, &known.record, &known.lower);
+        let slot = Slot { known: Mutex::new(Some(known)), summary: Mutex::new(Some(summary)) };
         self.lock().insert(id.to_owned(), Arc::new(slot));
         Ok(())
     }
 
-    /// Removes all that a workspace has, its record last.
+    /// Removes everything of a workspace, its record last.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
         let read = record.cloned().or_else(|| Record::read(&directory).ok());
@@ -88,7 +88,7 @@ impl Workspaces {
             }
             self.unpin(record.spare);
         }
-        let holder = self.here.get();
+        let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {
             overlay::unmount(&holder, &path)?;
         }
@@ -96,10 +96,10 @@ impl Workspaces {
     }
 
     pub(super) fn remove_generation(&self, id: &str, uid: &str, generation: &Generation) -> Result<()> {
-        let (place, provider) = (self.place(id, uid, generation), self.provider(generation.provider));
-        if place.root.exists() {
-            provider.clear(&place)?;
-            provider.remove(&place.root)?;
+        let (dir, provider) = (self.dir(id, uid, generation), self.provider(generation.provider));
+        if dir.root.exists() {
+            provider.clear(&dir)?;
+            provider.remove(&dir.root)?;
         }
         self.unpin(generation.pin);
         Ok(())

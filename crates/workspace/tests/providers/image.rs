@@ -1,4 +1,4 @@
-//! Filesystems of a test's own, mounted from an image by the superuser.
+//! File systems in image files, mounted by root.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-/// Less than this no XFS can be made of. It takes what is written to it.
+/// Smallest size in bytes for XFS. The image is sparse.
 pub(crate) const SIZE: u64 = 320 << 20;
 
 /// A mounted image.
@@ -51,8 +51,8 @@ fn run(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {said}")) }
 }
 
-/// Whether such images can be made and mounted here.
-pub(crate) fn can_be_had(filesystem: &str) -> bool {
+/// Returns true if such images can be created and mounted here.
+pub(crate) fn is_available(filesystem: &str) -> bool {
     let kernel = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let there = kernel.lines().any(|line| line.trim() == filesystem)
         && Path::new(&program(filesystem)).exists()

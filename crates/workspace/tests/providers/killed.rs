@@ -1,5 +1,5 @@
-//! A process that is killed while it works on workspaces, at whatever moment: the next one finds all that was
-//! acknowledged, and nothing half made.
+//! Processes that are killed at random moments while they work on workspaces: the next one finds everything
+//! that was acknowledged, and nothing half made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -14,14 +14,14 @@ use workspace_host::overlay;
 use workspace_state::{NewSnapshot, SnapshotId, Store};
 use workspace_workspace::{Kind, Materialize, New, Phase, Workspaces};
 
+use crate::fixture::{Fixture, Setting, options};
 use crate::listing::listing;
-use crate::world::{Setting, World, options};
 
-/// The word by which this program works until it is killed.
+/// Argument that makes this program work until it is killed.
 const WORD: &str = "work-until-killed";
 const FILES: &str = "mkdir -p d/e; seq 2000 > d/e/list; echo base > mark; ln mark d/linked; chmod 750 d";
 
-/// Does so if it was asked to.
+/// Runs the work if the argument says so.
 pub(crate) fn entry() -> Option<ExitCode> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let [word, home, kind, snapshot, seed] = words.as_slice() else { return None };
@@ -51,7 +51,7 @@ impl Work {
         Self { home: home.to_owned(), holder, all, base }
     }
 
-    /// Says what is about to be done, or was: in a file, in one call.
+    /// Appends a line about an operation that begins or ended to a file, in one call.
     fn say(&self, line: &str) {
         let mut file = OpenOptions::new().append(true).create(true).open(self.home.join("said")).unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
@@ -102,36 +102,36 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn run(setting: Setting) {
     let times = std::env::var("WORKSPACE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
-    let mut world = World::new(setting);
-    let base = world.snapshot(FILES);
-    let wanted = world.checked_out(&base);
+    let mut fixture = Fixture::new(setting);
+    let base = fixture.snapshot(FILES);
+    let wanted = fixture.checked_out(&base);
     let mut held: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for seed in 0..times {
-        world.workspaces = None;
+        fixture.workspaces = None;
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.arg(WORD).arg(world.home.path()).arg(setting.kind.to_string());
+        child.arg(WORD).arg(fixture.home.path()).arg(setting.kind.to_string());
         let mut child = child.args([base.id.to_string(), seed.to_string()]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(150 + seed * 97 % 500));
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         child.kill().unwrap();
         child.wait().unwrap();
-        world.open();
-        take(&mut held, &fs::read_to_string(world.home.path().join("said")).unwrap_or_default());
-        drop(fs::remove_file(world.home.path().join("said")));
-        check(&world, &mut held);
-        check_layers(&world, &wanted);
+        fixture.open();
+        take(&mut held, &fs::read_to_string(fixture.home.path().join("said")).unwrap_or_default());
+        drop(fs::remove_file(fixture.home.path().join("said")));
+        check(&fixture, &mut held);
+        check_layers(&fixture, &wanted);
     }
-    for state in world.all().list().unwrap() {
-        world.all().cleanup(&state.id).unwrap();
+    for state in fixture.all().list().unwrap() {
+        fixture.all().cleanup(&state.id).unwrap();
     }
-    assert_eq!(fs::read_dir(world.home.path().join("workspaces")).unwrap().count(), 0);
-    assert!(world.store.pins().unwrap().is_empty());
-    assert!(overlay::mounted(&world.holder, &world.home.path().join("workspaces")).unwrap().is_empty());
-    world.all().create("last", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
-    assert_eq!(world.seen("last"), wanted);
+    assert_eq!(fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
+    assert!(fixture.store.pins().unwrap().is_empty());
+    assert!(overlay::mounted(&fixture.holder, &fixture.home.path().join("workspaces")).unwrap().is_empty());
+    fixture.all().create("last", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+    assert_eq!(fixture.seen("last"), wanted);
 }
 
-/// What every workspace may hold after what was said. `-` stands for one that is not there.
+/// Updates the possible contents of every workspace from the log. `-` stands for a missing one.
 fn take(held: &mut BTreeMap<String, BTreeSet<String>>, said: &str) {
     for line in said.lines() {
         let words: Vec<_> = line.split(' ').collect();
@@ -144,8 +144,8 @@ fn take(held: &mut BTreeMap<String, BTreeSet<String>>, said: &str) {
     }
 }
 
-fn check(world: &World, held: &mut BTreeMap<String, BTreeSet<String>>) {
-    let states = world.all().list().unwrap();
+fn check(fixture: &Fixture, held: &mut BTreeMap<String, BTreeSet<String>>) {
+    let states = fixture.all().list().unwrap();
     let (mut pins, mut mounts) = (BTreeSet::new(), BTreeSet::new());
     for state in &states {
         let record = state.record.as_ref().unwrap_or_else(|error| panic!("{}: {error}", state.id));
@@ -153,41 +153,41 @@ fn check(world: &World, held: &mut BTreeMap<String, BTreeSet<String>>) {
         for generation in [&record.current].into_iter().chain(&record.former) {
             pins.extend(generation.pin.map(|pin| pin.to_string()));
             let mount =
-                world.home.path().join("workspaces").join(&state.id).join(generation.number.to_string());
+                fixture.home.path().join("workspaces").join(&state.id).join(generation.number.to_string());
             mounts.insert(fs::canonicalize(mount).unwrap().join("mount"));
         }
         if record.phase == Phase::Switching {
-            world.all().switched(&state.id).unwrap();
+            fixture.all().switched(&state.id).unwrap();
         }
     }
     for (id, may) in held {
         let there = states.iter().any(|state| state.id == *id);
-        let holds = if there { world.run(id, "cat mark").trim().to_owned() } else { "-".to_owned() };
+        let holds = if there { fixture.run(id, "cat mark").trim().to_owned() } else { "-".to_owned() };
         assert!(may.contains(&holds), "{id} holds {holds}, not one of {may:?}");
         *may = BTreeSet::from([holds]);
         if there {
-            let committed = world.commit(id);
-            assert_eq!(world.checked_out(&committed), world.seen(id));
+            let committed = fixture.commit(id);
+            assert_eq!(fixture.checked_out(&committed), fixture.seen(id));
         }
     }
-    let found: BTreeSet<_> = world.store.pins().unwrap().iter().map(|pin| pin.id.to_string()).collect();
+    let found: BTreeSet<_> = fixture.store.pins().unwrap().iter().map(|pin| pin.id.to_string()).collect();
     assert_eq!(found, pins);
-    let found = overlay::mounted(&world.holder, &world.home.path().join("workspaces")).unwrap();
+    let found = overlay::mounted(&fixture.holder, &fixture.home.path().join("workspaces")).unwrap();
     let once: BTreeSet<_> = found.iter().cloned().collect();
     assert_eq!(found.len(), once.len(), "{found:?}");
     assert!(once.is_subset(&mounts), "{once:?} and {mounts:?}");
-    let names = fs::read_dir(world.home.path().join("workspaces")).unwrap().count();
+    let names = fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count();
     assert_eq!(names, states.len());
 }
 
-fn check_layers(world: &World, wanted: &str) {
-    for entry in fs::read_dir(world.home.path().join("layers/layers")).unwrap() {
+fn check_layers(fixture: &Fixture, wanted: &str) {
+    for entry in fs::read_dir(fixture.home.path().join("layers/layers")).unwrap() {
         let entry = entry.unwrap();
         assert!(entry.path().join("layer").exists(), "{entry:?}");
         if entry.file_name().to_string_lossy().starts_with("base") {
             let held = listing(&entry.path().join("tree"));
-            let roots: Vec<_> = world.store.snapshots().unwrap();
-            assert!(held == wanted || roots.iter().any(|one| world.checked_out(one) == held), "{entry:?}");
+            let roots: Vec<_> = fixture.store.snapshots().unwrap();
+            assert!(held == wanted || roots.iter().any(|one| fixture.checked_out(one) == held), "{entry:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What workspaces lie over: layers that are shared, written ahead or loaded as they are read.
+//! Lower layers of workspaces: shared, written in the background, or loaded on first read.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use libtest_mimic::Trial;
 use workspace_state::Snapshot;
 use workspace_workspace::{Materialize, New};
 
-use crate::world::{Setting, World};
+use crate::fixture::{Fixture, Setting};
 
-/// More than are written at once.
+/// Too many files to be written immediately.
 const MANY: &str =
     "for d in 1 2 3 4 5 6; do mkdir $d; (cd $d; seq 250 | split -l 1 -a 3); done; chmod 700 3/xaaa";
 
@@ -24,8 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             "a_large_snapshot_is_usable_before_it_is_written",
             a_large_snapshot_is_usable_before_it_is_written,
         ),
-        add("a_step_costs_a_layer_of_its_change", a_step_costs_a_layer_of_its_change),
-        add("a_long_line_of_steps_stays_a_short_stack", a_long_line_of_steps_stays_a_short_stack),
+        add("a_step_costs_a_delta_layer", a_step_costs_a_delta_layer),
+        add("a_long_history_keeps_a_short_stack", a_long_history_keeps_a_short_stack),
     ]
 }
 
@@ -34,68 +34,69 @@ fn from(snapshot: &Snapshot, materialize: Materialize) -> New<'static> {
 }
 
 fn a_large_snapshot_is_usable_before_it_is_written() {
-    let mut world = World::with_view(Setting::OVERLAY);
-    let snapshot = world.snapshot(MANY);
-    let first = world.all().create("a", &from(&snapshot, Materialize::Auto)).unwrap();
+    let mut fixture = Fixture::with_lazy_mount(Setting::OVERLAY);
+    let snapshot = fixture.snapshot(MANY);
+    let first = fixture.all().create("a", &from(&snapshot, Materialize::Auto)).unwrap();
     assert!(first.lazy);
-    assert_eq!(world.seen("a"), world.checked_out(&snapshot));
-    world.run("a", "echo changed > 1/xaaa; rm -r 2; mv 3 moved; echo new > new");
+    assert_eq!(fixture.seen("a"), fixture.checked_out(&snapshot));
+    fixture.run("a", "echo changed > 1/xaaa; rm -r 2; mv 3 moved; echo new > new");
     let until = Instant::now() + Duration::from_secs(60);
-    while world.all().is_materializing() {
+    while fixture.all().is_materializing() {
         assert!(Instant::now() < until, "it is still being written");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let second = world.all().create("b", &from(&snapshot, Materialize::Auto)).unwrap();
+    let second = fixture.all().create("b", &from(&snapshot, Materialize::Auto)).unwrap();
     assert!(!second.lazy);
-    assert_eq!(world.seen("b"), world.checked_out(&snapshot));
-    // The first goes on over what it was made on, also with another process.
-    world.open();
-    let committed = world.commit("a");
-    assert_eq!(world.checked_out(&committed), world.seen("a"));
-    world.all().create("c", &from(&committed, Materialize::Auto)).unwrap();
-    assert_eq!(world.seen("c"), world.seen("a"));
-    let lazy = world.all().create("d", &from(&world.snapshot(MANY), Materialize::Lazy)).unwrap();
-    assert!(lazy.lazy && !world.all().is_materializing());
-    let full = world.all().create("e", &from(&world.snapshot(MANY), Materialize::Full)).unwrap();
+    assert_eq!(fixture.seen("b"), fixture.checked_out(&snapshot));
+    // The first workspace keeps its layers, also in another process.
+    fixture.open();
+    let committed = fixture.commit("a");
+    assert_eq!(fixture.checked_out(&committed), fixture.seen("a"));
+    fixture.all().create("c", &from(&committed, Materialize::Auto)).unwrap();
+    assert_eq!(fixture.seen("c"), fixture.seen("a"));
+    let lazy = fixture.all().create("d", &from(&fixture.snapshot(MANY), Materialize::Lazy)).unwrap();
+    assert!(lazy.lazy && !fixture.all().is_materializing());
+    let full = fixture.all().create("e", &from(&fixture.snapshot(MANY), Materialize::Full)).unwrap();
     assert!(!full.lazy);
 }
 
-fn layers(world: &World) -> Vec<String> {
-    let entries = std::fs::read_dir(world.home.path().join("layers/layers")).unwrap();
+fn layers(fixture: &Fixture) -> Vec<String> {
+    let entries = std::fs::read_dir(fixture.home.path().join("layers/layers")).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn a_step_costs_a_layer_of_its_change() {
-    let world = World::new(Setting::OVERLAY);
+fn a_step_costs_a_delta_layer() {
+    let fixture = Fixture::new(Setting::OVERLAY);
     let base =
-        world.snapshot("mkdir -p a/b c; echo 1 > a/b/file; echo 2 > c/file; echo 3 > top; chmod 555 c");
-    world.all().create("first", &from(&base, Materialize::Auto)).unwrap();
-    world.run("first", "echo more > a/b/more; chmod 755 c; rm c/file; chmod 555 c; touch -d 2001-01-01 top");
-    let next = world.commit("first");
-    world.all().create("second", &from(&next, Materialize::Auto)).unwrap();
-    assert_eq!(world.seen("second"), world.seen("first"));
-    let delta = layers(&world).into_iter().find(|name| name.starts_with("delta")).unwrap();
-    let tree = world.home.path().join("layers/layers").join(delta).join("tree");
+        fixture.snapshot("mkdir -p a/b c; echo 1 > a/b/file; echo 2 > c/file; echo 3 > top; chmod 555 c");
+    fixture.all().create("first", &from(&base, Materialize::Auto)).unwrap();
+    fixture
+        .run("first", "echo more > a/b/more; chmod 755 c; rm c/file; chmod 555 c; touch -d 2001-01-01 top");
+    let next = fixture.commit("first");
+    fixture.all().create("second", &from(&next, Materialize::Auto)).unwrap();
+    assert_eq!(fixture.seen("second"), fixture.seen("first"));
+    let delta = layers(&fixture).into_iter().find(|name| name.starts_with("delta")).unwrap();
+    let tree = fixture.home.path().join("layers/layers").join(delta).join("tree");
     let listed = crate::listing::listing(&tree);
     let names: Vec<_> = listed.lines().map(|line| line.split('\t').next().unwrap()).collect();
-    // What changed, where it is, a whiteout, and what only has another time.
+    // The changed file, its directories, a whiteout, and a file of which only the time changed.
     assert_eq!(names, [r#""""#, r#""a""#, r#""a/b""#, r#""a/b/more""#, r#""c""#, r#""c/file""#, r#""top""#]);
 }
 
-fn a_long_line_of_steps_stays_a_short_stack() {
-    let world = World::new(Setting::OVERLAY);
-    let mut snapshot = world.snapshot("mkdir d; seq 100 > d/list");
+fn a_long_history_keeps_a_short_stack() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let mut snapshot = fixture.snapshot("mkdir d; seq 100 > d/list");
     for step in 0..40 {
         let id = format!("step-{step}");
-        world.all().create(&id, &from(&snapshot, Materialize::Auto)).unwrap();
-        world.run(&id, &format!("echo {step} > d/{step}; rm -f d/$(({step} - 3))"));
-        snapshot = world.commit(&id);
-        assert!(world.all().record(&id).unwrap().current.layers.len() <= 25);
+        fixture.all().create(&id, &from(&snapshot, Materialize::Auto)).unwrap();
+        fixture.run(&id, &format!("echo {step} > d/{step}; rm -f d/$(({step} - 3))"));
+        snapshot = fixture.commit(&id);
+        assert!(fixture.all().record(&id).unwrap().current.layers.len() <= 25);
     }
-    world.all().create("last", &from(&snapshot, Materialize::Auto)).unwrap();
-    assert_eq!(world.seen("last"), world.checked_out(&snapshot));
-    let bases = layers(&world).iter().filter(|name| name.starts_with("base")).count();
+    fixture.all().create("last", &from(&snapshot, Materialize::Auto)).unwrap();
+    assert_eq!(fixture.seen("last"), fixture.checked_out(&snapshot));
+    let bases = layers(&fixture).iter().filter(|name| name.starts_with("base")).count();
     assert_eq!(bases, 1);
 }

@@ -1,4 +1,4 @@
-//! Everything about the files of a directory that a snapshot holds, as text that can be compared.
+//! Listing of everything that a snapshot holds of a directory, as comparable text.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use rustix::fs::{lgetxattr, llistxattr};
 
-/// The word by which this program lists a directory instead of running tests.
+/// Argument that makes this program list a directory instead of running tests.
 pub(crate) const WORD: &str = "list-directory";
 
-/// Does so if it was asked to.
+/// Lists a directory if the argument says so.
 pub(crate) fn entry() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     if words.next()?.as_bytes() != WORD.as_bytes() {
@@ -22,10 +22,10 @@ pub(crate) fn entry() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// A line for everything below a directory, itself included, with tabs between path, kind, mode, time, size and hash of the content or target,
-/// attributes, and which names are one file.
+/// Returns a line for everything below a directory, inclusive, with tabs between path, kind, mode, time, size
+/// and hash of the content or target, attributes, and link group.
 pub(crate) fn listing(directory: &Path) -> String {
-    // Directories may be deeper than an ordinary stack.
+    // Directories may be too deep for an ordinary stack.
     let big = std::thread::Builder::new().stack_size(256 << 20);
     std::thread::scope(|scope| big.spawn_scoped(scope, || list(directory)).unwrap().join().unwrap())
 }
@@ -53,7 +53,7 @@ fn add(
     let metadata = fs::symlink_metadata(&full).unwrap();
     let kind = metadata.file_type();
     let mode = metadata.permissions().mode() & 0o7777;
-    // Read as its owner can, whatever its mode says; changed only where nothing else helps.
+    // Read with the owner's permissions, whatever its mode is; the mode is changed only if needed.
     let readable = |bits: u32| {
         let shut = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         if fs::File::open(&full).is_err_and(shut)

@@ -1,9 +1,10 @@
-//! Workspaces by every provider, held to the same tests, as whoever runs them and as an ordinary user.
+//! Workspaces of all providers, with the same tests, as the current user and as an ordinary user.
 //!
-//! What is mounted for an ordinary user is seen only in the holder's namespaces, so whatever looks into a workspace is
-//! this program again, started there; so it has a `main` of its own.
+//! Mounts of an ordinary user are visible only in the holder's namespaces, so this program is started again
+//! there to read a workspace; therefore it has its own `main`.
 
 mod contract;
+mod fixture;
 mod forged;
 mod full;
 mod image;
@@ -15,17 +16,16 @@ mod operations;
 mod random;
 mod shown;
 mod tools;
-mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// An ordinary user's id, of whom nothing on the machine is.
+/// User id of an ordinary user without any files.
 const ORDINARY: u32 = 61_236;
 
-/// Everybody may open `/dev/fuse`, as on most machines.
+/// Makes `/dev/fuse` accessible to everyone, as on most machines.
 const OPEN_FUSE: &str = "mount -t tmpfs tmpfs /mnt && mknod /mnt/fuse c 10 229 && chmod 666 /mnt/fuse \
                          && mount --bind /mnt/fuse /dev/fuse && exec \"$0\" \"$@\"";
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         return code;
     }
     if let Some(code) =
-        listing::entry().or_else(world::view_entry).or_else(random::entry).or_else(killed::entry)
+        listing::entry().or_else(fixture::lazy_mount_entry).or_else(random::entry).or_else(killed::entry)
     {
         return code;
     }
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// The same tests as somebody without rights.
+/// Runs the same tests without privileges.
 fn as_ordinary_user() -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;

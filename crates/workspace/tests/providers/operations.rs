@@ -13,7 +13,7 @@ use rustix::fs::{
     renameat_with, setxattr, utimensat,
 };
 
-/// Few, so that they meet; the odd ones among them.
+/// Few names, so that operations collide; some of them unusual.
 const NAMES: [&[u8]; 12] = [
     b"a",
     b"b",
@@ -39,7 +39,7 @@ const ATTRIBUTES: [&str; 7] = [
     "user.overlay.overlay.opaque",
 ];
 
-/// Whoever is given the same numbers and the same directory does the same.
+/// Deterministic operations: the same seed and directory give the same result.
 pub(crate) struct Operations {
     state: u64,
     files: Vec<PathBuf>,
@@ -104,16 +104,16 @@ impl Operations {
         self.one_of(|this| &this.all)
     }
 
-    /// A path where something may be or not.
+    /// Returns a path that may or may not exist.
     fn place(&mut self) -> PathBuf {
         let parent = if self.number(3) == 0 { None } else { self.directory() };
         let name = NAMES[self.number(NAMES.len())];
-        // No path gets too long to be used.
+        // Bounds the length of paths.
         let parent = parent.filter(|parent| parent.as_os_str().len() < 1500).unwrap_or_default();
         parent.join(OsStr::from_bytes(name))
     }
 
-    /// Half of the time one that is of interest, else any there is.
+    /// Returns a special mode half of the time, else any.
     fn mode(&mut self) -> u32 {
         let mode = match self.number(2) {
             0 => MODES[self.number(MODES.len())],
@@ -128,7 +128,7 @@ impl Operations {
         (0..length).map(|at| ((at * 7 + first) % 251) as u8).collect()
     }
 
-    /// Does one; what it was, and what the system said if it refused.
+    /// Runs one operation; returns its description, and the error if it failed.
     pub(crate) fn run(&mut self) -> String {
         let (what, done) = self.operation().unwrap_or_else(|| ("nothing to do".to_owned(), Ok(())));
         match done {
@@ -264,7 +264,7 @@ impl Operations {
     }
 }
 
-/// Moves a directory as `mv` does: copied where it cannot be renamed.
+/// Moves a directory as `mv` does: copies it if it cannot be renamed.
 fn move_directory(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
@@ -275,7 +275,7 @@ fn move_directory(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// What is there may be a named pipe that nobody reads.
+/// Writes a file. The path may be a named pipe without a reader.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut options = OpenOptions::new();

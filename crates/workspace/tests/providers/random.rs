@@ -1,9 +1,9 @@
-//! Random sequences of file operations in a workspace: what is committed is what is seen, and what is reported is what
-//! differs.
+//! Random sequences of file operations in a workspace: commits have the visible content, and reported changes
+//! are the real differences.
 //!
-//! A number says which sequence. `WORKSPACE_TEST_RANDOM=N` tries N of them by each provider, from number
-//! `WORKSPACE_TEST_SEED` (0) on. The sequence that fails is tried again, looked at after every operation, and told of
-//! up to the first one that shows the failure.
+//! A seed selects the sequence. `WORKSPACE_TEST_RANDOM=N` runs N of them with each provider, from seed
+//! `WORKSPACE_TEST_SEED` (0) on. A failing sequence is repeated with a check after every operation, and
+//! reported up to the first operation that shows the failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -17,21 +17,21 @@ use libtest_mimic::Trial;
 use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
 use workspace_workspace::{Changes, Kind, Materialize, New};
 
+use crate::fixture::{Fixture, Setting};
 use crate::operations::Operations;
-use crate::world::{Setting, World};
 
-/// The word by which this program does some of a sequence.
+/// Argument that makes this program run part of a sequence.
 const WORD: &str = "random-operations";
-/// The word for modes that keep even the owner out.
+/// Argument for modes that deny access to the owner.
 const ALL_MODES: &str = "all";
-/// Operations that make what a sequence begins with.
+/// Number of operations that create the base of a sequence.
 const BASE: u64 = 60;
-/// Operations of a sequence.
+/// Number of operations of a sequence.
 const LENGTH: u64 = 60;
-/// So many are done before it is looked at what came of them.
+/// Number of operations between two checks.
 const STRIDE: u64 = 10;
 
-/// Does so if it was asked to.
+/// Runs part of a sequence if the argument says so.
 pub(crate) fn entry() -> Option<ExitCode> {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let [word, directory, modes, seed, from, to] = words.as_slice() else { return None };
@@ -72,39 +72,43 @@ fn run(setting: Setting, seed: u64) {
     }
 }
 
-/// A sequence, and the world in which it is done.
+/// A sequence and its fixture.
 struct Sequence {
-    world: World,
+    fixture: Fixture,
     seed: u64,
-    /// None for an empty workspace.
+    /// `None` for an empty workspace.
     base: Option<Snapshot>,
 }
 
 impl Sequence {
     fn new(setting: Setting, seed: u64) -> Self {
-        let world = World::new(setting);
-        let directory = tempfile::tempdir_in(world.home.path()).unwrap();
-        // Far from the numbers of the sequence itself.
+        let fixture = Fixture::new(setting);
+        let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
+        // Far from the seeds of the sequence itself.
         let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
-        operate(&world, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
-        let options = SnapshotOptions { note: false, ignore: false, ..SnapshotOptions::default() };
-        let base = snapshot_directory(&world.store, directory.path(), options, &Quiet).unwrap().snapshot;
-        // So that it can be removed.
-        world.shell_in(world.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
+        operate(&fixture, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
+        let options = SnapshotOptions { track: false, ignore: false, ..SnapshotOptions::default() };
+        let base = snapshot_directory(&fixture.store, directory.path(), options, &Quiet).unwrap().snapshot;
+        // Makes it removable.
+        fixture.shell_in(fixture.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
         // Some begin without a snapshot.
         let base = (seed % 3 != 2).then_some(base);
-        Self { world, seed, base }
+        Self { fixture, seed, base }
     }
 
-    /// All of it. What was done until something was wrong, and what was.
+    /// Runs the whole sequence. On failure, returns the operations so far and the error.
     fn until_failure(&self, stride: u64) -> Result<(), (String, String)> {
         let mut done = String::new();
-        let mut at =
-            Stage { world: &self.world, id: "w".to_owned(), before: String::new(), base: self.base.clone() };
+        let mut at = Stage {
+            fixture: &self.fixture,
+            id: "w".to_owned(),
+            before: String::new(),
+            base: self.base.clone(),
+        };
         at.begin().map_err(|failure| (String::new(), failure))?;
         for step in (0..LENGTH).step_by(usize::try_from(stride).unwrap()) {
-            let path = self.world.all().path(&at.id).unwrap();
-            done += &operate(&self.world, &path, ALL_MODES, self.seed, step..step + stride);
+            let path = self.fixture.all().path(&at.id).unwrap();
+            done += &operate(&self.fixture, &path, ALL_MODES, self.seed, step..step + stride);
             let end = step + stride;
             let checked = catch_unwind(AssertUnwindSafe(|| at.check(end)));
             match checked {
@@ -120,75 +124,79 @@ impl Sequence {
     }
 }
 
-/// Does some of a sequence in a directory, in the holder's namespaces.
-fn operate(world: &World, directory: &Path, modes: &str, seed: u64, steps: Range<u64>) -> String {
+/// Runs part of a sequence in a directory, in the holder's namespaces.
+fn operate(fixture: &Fixture, directory: &Path, modes: &str, seed: u64, steps: Range<u64>) -> String {
     let numbers = [seed, steps.start, steps.end].map(|number| number.to_string());
     let [seed, from, to] = numbers.each_ref().map(OsStr::new);
-    world.again(&[WORD.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
+    fixture.again(&[WORD.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
 }
 
-/// The workspace in which the sequence is going on.
+/// The current workspace of the sequence.
 struct Stage<'a> {
-    world: &'a World,
+    fixture: &'a Fixture,
     id: String,
-    /// What it held when it was made.
+    /// Its content when it was made.
     before: String,
-    /// What the first one was made from.
+    /// Base of the first one.
     base: Option<Snapshot>,
 }
 
 impl Stage<'_> {
     fn begin(&mut self) -> Result<(), String> {
         let snapshot = self.base.as_ref().map(|base| base.id);
-        self.world.all().create(&self.id, &New { snapshot, ..New::default() }).unwrap();
-        self.before = self.world.seen(&self.id);
+        self.fixture.all().create(&self.id, &New { snapshot, ..New::default() }).unwrap();
+        self.before = self.fixture.seen(&self.id);
         let Some(base) = &self.base else {
-            let changes = self.world.changes(&self.id);
+            let changes = self.fixture.changes(&self.id);
             return if changes.is_empty() {
                 Ok(())
             } else {
                 Err(format!("changes of an empty one: {changes:?}"))
             };
         };
-        same("what was made and what was asked for", &self.before, &self.world.checked_out(base))
+        same("what was made and what was asked for", &self.before, &self.fixture.checked_out(base))
     }
 
-    /// Gives a workspace another snapshot. It is as if it had been made from it, by the same provider.
+    /// Resets a workspace to another snapshot, as if it had been made from it by the same provider.
     fn restore(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
-        let all = self.world.all();
+        let all = self.fixture.all();
         let switched = all.reset(id, Some(snapshot.id), Materialize::Auto, true).unwrap();
         if switched.moved {
             all.switched(id).unwrap();
         }
-        if switched.made.provider != self.world.kind {
+        if switched.made.provider != self.fixture.kind {
             return Err(format!("restored by {}", switched.made.provider));
         }
-        same("what was restored and what is seen", &self.world.checked_out(snapshot), &self.world.seen(id))?;
-        let changes = self.world.changes(id);
+        same(
+            "what was restored and what is seen",
+            &self.fixture.checked_out(snapshot),
+            &self.fixture.seen(id),
+        )?;
+        let changes = self.fixture.changes(id);
         if changes.is_empty() { Ok(()) } else { Err(format!("changes after a restore: {changes:?}")) }
     }
 
-    /// What snapshots hold of what is seen. Names of one file that was copied up are not always shown as one by the
-    /// kernel.
+    /// Returns the part of a visible listing that snapshots hold. The kernel does not always show hard links
+    /// of a copied-up file as such.
     fn comparable(&self, listing: &str) -> String {
-        let links = self.world.kind != Kind::Overlay;
+        let links = self.fixture.kind != Kind::Overlay;
         let held = |line: &&str| !line.contains("\tspecial\t") && (links || !line.starts_with("one file"));
         listing.lines().filter(held).map(|line| format!("{line}\n")).collect()
     }
 
     fn check(&mut self, end: u64) -> Result<(), String> {
-        let (world, seen) = (self.world, self.world.seen(&self.id));
-        let changes = world.all().changes(&self.id, false).unwrap();
+        let (fixture, seen) = (self.fixture, self.fixture.seen(&self.id));
+        let changes = fixture.all().changes(&self.id, false).unwrap();
         let (before, after) = (lines(&self.before), lines(&seen));
         let wanted = differences(&before, &after);
-        let told = told(&changes, &before, &after);
-        if wanted != told {
-            let lost: Vec<_> = wanted.difference(&told).collect();
-            let false_: Vec<_> = told.difference(&wanted).collect();
+        let reported = reported_changes(&changes, &before, &after);
+        if wanted != reported {
+            let lost: Vec<_> = wanted.difference(&reported).collect();
+            let false_: Vec<_> = reported.difference(&wanted).collect();
             return Err(format!("changes not told of: {lost:?}; told of and not done: {false_:?}"));
         }
         let new = NewSnapshot::with_message("test");
-        let committed = world.all().commit(&self.id, new.clone(), false).unwrap();
+        let committed = fixture.all().commit(&self.id, new.clone(), false).unwrap();
         let skipped: BTreeSet<_> =
             committed.skipped.iter().map(|skipped| format!("{:?}", skipped.path)).collect();
         let special =
@@ -197,17 +205,17 @@ impl Stage<'_> {
             return Err(format!("skipped: {:?}", committed.skipped));
         }
         let snapshot = committed.snapshot;
-        let held = world.checked_out(&snapshot);
+        let held = fixture.checked_out(&snapshot);
         same("what is seen and what was committed", &self.comparable(&seen), &self.comparable(&held))?;
-        let again = world.all().commit(&self.id, new, false).unwrap().snapshot;
+        let again = fixture.all().commit(&self.id, new, false).unwrap().snapshot;
         if (again.tree, again.times) != (snapshot.tree, snapshot.times) {
             return Err("a commit of nothing is another tree".to_owned());
         }
         let next = format!("w{end}");
-        world.all().create(&next, &from(&again)).unwrap();
-        let seen_there = world.seen(&next);
+        fixture.all().create(&next, &from(&again)).unwrap();
+        let seen_there = fixture.seen(&next);
         same("what was committed and the same in another workspace", &held, &seen_there)?;
-        let there = world.changes(&next);
+        let there = fixture.changes(&next);
         if !there.is_empty() {
             return Err(format!("changes of a new workspace: {there:?}"));
         }
@@ -215,14 +223,14 @@ impl Stage<'_> {
             self.restore(&next, base)?;
             self.restore(&next, &again)?;
         }
-        // Half of the time it goes on there.
+        // Half of the time the sequence continues there.
         let gone = if end / STRIDE % 2 == 1 {
             self.before = seen_there;
             std::mem::replace(&mut self.id, next)
         } else {
             next
         };
-        world.all().cleanup(&gone).unwrap();
+        fixture.all().cleanup(&gone).unwrap();
         Ok(())
     }
 }
@@ -242,7 +250,7 @@ fn same(what: &str, one: &str, other: &str) -> Result<(), String> {
     Err(format!("{what} differ:\n{}and\n{}", only(&ones, &others), only(&others, &ones)))
 }
 
-/// What a listing says of each path, except its time.
+/// Parses a listing into lines by path, without times.
 fn lines(listing: &str) -> BTreeMap<String, String> {
     let fields = |line: &str| -> Option<(String, String)> {
         let fields: Vec<_> = line.split('\t').collect();
@@ -252,50 +260,50 @@ fn lines(listing: &str) -> BTreeMap<String, String> {
     listing.lines().filter_map(fields).collect()
 }
 
-/// What differs between two listings.
+/// Returns the differences between two listings.
 fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeSet<String> {
     let there = |line: Option<&String>| line.filter(|line| !line.starts_with("special")).cloned();
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for path in before.keys().chain(after.keys()) {
         match (there(before.get(path)), there(after.get(path))) {
-            (Some(_), None) => drop(told.insert(format!("- {path}"))),
-            (None, Some(_)) => drop(told.insert(format!("+ {path}"))),
-            (Some(old), Some(new)) if old != new => drop(told.insert(format!("~ {path}"))),
+            (Some(_), None) => drop(reported.insert(format!("- {path}"))),
+            (None, Some(_)) => drop(reported.insert(format!("+ {path}"))),
+            (Some(old), Some(new)) if old != new => drop(reported.insert(format!("~ {path}"))),
             _ => {}
         }
     }
-    told
+    reported
 }
 
-/// What was told of, with a rename as what is gone and what is new.
-fn told(
+/// Returns the reported changes, with a rename as a removal and an addition.
+fn reported_changes(
     changes: &Changes,
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> BTreeSet<String> {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for difference in changes.differences().unwrap() {
-        let path = shown(&difference.path);
+        let path = quoted(&difference.path);
         match &difference.kind {
-            DifferenceKind::Added => drop(told.insert(format!("+ {path}"))),
-            DifferenceKind::Removed => drop(told.insert(format!("- {path}"))),
+            DifferenceKind::Added => drop(reported.insert(format!("+ {path}"))),
+            DifferenceKind::Removed => drop(reported.insert(format!("- {path}"))),
             DifferenceKind::Renamed { from } => {
-                told.extend(below(before, &shown(from)).map(|path| format!("- {path}")));
-                told.extend(below(after, &path).map(|path| format!("+ {path}")));
+                reported.extend(below(before, &quoted(from)).map(|path| format!("- {path}")));
+                reported.extend(below(after, &path).map(|path| format!("+ {path}")));
             }
-            _ => drop(told.insert(format!("~ {path}"))),
+            _ => drop(reported.insert(format!("~ {path}"))),
         }
     }
-    told
+    reported
 }
 
-/// A path and those below it, except of what no snapshot holds.
+/// Returns a path and those below it, without special files.
 fn below<'a>(lines: &'a BTreeMap<String, String>, path: &str) -> impl Iterator<Item = &'a String> {
     let (own, inside) = (path.to_owned(), format!("{}/", path.trim_end_matches('"')));
     let held = lines.iter().filter(|(_, line)| !line.starts_with("special")).map(|(path, _)| path);
     held.filter(move |path| **path == own || path.starts_with(&inside))
 }
 
-fn shown(path: &[u8]) -> String {
+fn quoted(path: &[u8]) -> String {
     format!("{:?}", Path::new(OsStr::from_bytes(path)))
 }

@@ -1,4 +1,4 @@
-//! Workspaces that are shown to users of sandboxes' own, over files that belong to one.
+//! Workspaces that are shown to sandboxes' own users, over files with another owner.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,9 +12,9 @@ use workspace_host::{launch, own_users};
 use workspace_state::Snapshot;
 use workspace_workspace::{Kind, LazyCommand, Materialize, New, Options, Workspaces};
 
-use crate::world::{Setting, VIEW, World, options};
+use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
 
-/// Any two.
+/// Arbitrary user ids.
 const USERS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -30,34 +30,41 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
-        add("snapshots_are_the_same_whoever_worked", snapshots_are_the_same_whoever_worked),
+        add("snapshots_do_not_depend_on_the_user", snapshots_do_not_depend_on_the_user),
         add("a_reset_keeps_the_user", a_reset_keeps_the_user),
-        add("a_view_that_cannot_be_shown_is_replaced", a_view_that_cannot_be_shown_is_replaced),
+        add("a_lazy_mount_without_idmap_support_is_replaced", a_lazy_mount_without_idmap_support_is_replaced),
     ]
 }
 
-/// Workspaces whose files belong to the user that all sandboxes share.
-fn world() -> World {
-    let mut world = World::with_view(Setting::OVERLAY);
-    world.workspaces = None;
-    let lazy = LazyCommand { program: std::env::current_exe().unwrap(), words: vec![OsString::from(VIEW)] };
+/// Creates workspaces whose files belong to the user that all sandboxes share.
+fn fixture() -> Fixture {
+    let mut fixture = Fixture::with_lazy_mount(Setting::OVERLAY);
+    fixture.workspaces = None;
+    let lazy =
+        LazyCommand { program: std::env::current_exe().unwrap(), words: vec![OsString::from(LAZY_MOUNT)] };
     let owner = launch::owner(&Holder::Machine);
-    let options = options(world.home.path(), &world.store, &world.holder, Kind::Overlay);
-    world.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), owner, ..options }).unwrap());
-    world
+    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, Kind::Overlay);
+    fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), owner, ..options }).unwrap());
+    fixture
 }
 
-fn base(world: &World) -> Snapshot {
-    world.snapshot("mkdir d; echo one > d/one; echo two > two; chmod 600 two; ln -s two link")
+fn base(fixture: &Fixture) -> Snapshot {
+    fixture.snapshot("mkdir d; echo one > d/one; echo two > two; chmod 600 two; ln -s two link")
 }
 
-fn create(world: &World, id: &str, snapshot: &Snapshot, user: Option<u32>, materialize: Materialize) -> bool {
+fn create(
+    fixture: &Fixture,
+    id: &str,
+    snapshot: &Snapshot,
+    user: Option<u32>,
+    materialize: Materialize,
+) -> bool {
     let new = New { snapshot: Some(snapshot.id), materialize, user, ..New::default() };
-    world.all().create(id, &new).unwrap().lazy
+    fixture.all().create(id, &new).unwrap().lazy
 }
 
 /// Runs a script in a workspace as a user.
-fn run_as(world: &World, id: &str, user: u32, script: &str) -> String {
+fn run_as(fixture: &Fixture, id: &str, user: u32, script: &str) -> String {
     let mut command = Command::new("setpriv");
     let user = user.to_string();
     command.args([
@@ -71,8 +78,8 @@ fn run_as(world: &World, id: &str, user: u32, script: &str) -> String {
         "-ec",
         script,
     ]);
-    // Directories around it are for the superuser alone, as they are for a sandbox, which does not see them.
-    let output = command.current_dir(world.all().path(id).unwrap()).output().unwrap();
+    // Its parent directories are accessible only to root, as for a sandbox, which does not see them.
+    let output = command.current_dir(fixture.all().path(id).unwrap()).output().unwrap();
     assert!(output.status.success(), "{id}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -80,34 +87,34 @@ fn run_as(world: &World, id: &str, user: u32, script: &str) -> String {
 const WORK: &str = "cat two > d/copy; echo more >> two; rm link; mkdir -p new/er; touch new/er/file; chmod 4755 new/er/file; \
                     touch -d 2001-01-01 d/copy d/one two new/er/file new/er new d .; stat -c %u two d/one new";
 
-fn snapshots_are_the_same_whoever_worked() {
-    let world = world();
-    let base = base(&world);
+fn snapshots_do_not_depend_on_the_user() {
+    let fixture = fixture();
+    let base = base(&fixture);
     let shared = launch::owner(&Holder::Machine).unwrap().0;
     let mut trees = Vec::new();
     for materialize in [Materialize::Full, Materialize::Lazy] {
         for user in [Some(USERS[0]), Some(USERS[1]), None] {
             let id = format!("{}-{}", user.unwrap_or(0), trees.len());
             let from = if materialize == Materialize::Lazy {
-                world.snapshot("echo other > other")
+                fixture.snapshot("echo other > other")
             } else {
                 base.clone()
             };
-            let lazy = create(&world, &id, &from, user, materialize);
+            let lazy = create(&fixture, &id, &from, user, materialize);
             assert_eq!(lazy, materialize == Materialize::Lazy);
             let who = user.unwrap_or(shared);
             if lazy {
                 assert_eq!(
-                    run_as(&world, &id, who, "echo new > other; stat -c %u other"),
+                    run_as(&fixture, &id, who, "echo new > other; stat -c %u other"),
                     format!("{who}\n")
                 );
             } else {
-                assert_eq!(run_as(&world, &id, who, WORK), format!("{who}\n{who}\n{who}\n"));
+                assert_eq!(run_as(&fixture, &id, who, WORK), format!("{who}\n{who}\n{who}\n"));
             }
-            let upper = world.home.path().join("workspaces").join(&id).join("1/upper");
+            let upper = fixture.home.path().join("workspaces").join(&id).join("1/upper");
             let name = if lazy { "other" } else { "two" };
             assert_eq!(fs::metadata(upper.join(name)).unwrap().uid(), shared);
-            trees.push(world.commit(&id).tree);
+            trees.push(fixture.commit(&id).tree);
         }
     }
     assert!(trees[..3].iter().all(|tree| *tree == trees[0]), "{trees:?}");
@@ -115,44 +122,44 @@ fn snapshots_are_the_same_whoever_worked() {
 }
 
 fn a_reset_keeps_the_user() {
-    let mut world = world();
-    let first = base(&world);
-    create(&world, "a", &first, Some(USERS[0]), Materialize::Auto);
-    let second = world.snapshot("echo other > other");
-    let switched = world.all().reset("a", Some(second.id), Materialize::Auto, true).unwrap();
+    let mut fixture = fixture();
+    let first = base(&fixture);
+    create(&fixture, "a", &first, Some(USERS[0]), Materialize::Auto);
+    let second = fixture.snapshot("echo other > other");
+    let switched = fixture.all().reset("a", Some(second.id), Materialize::Auto, true).unwrap();
     assert!(switched.moved);
-    world.all().switched("a").unwrap();
+    fixture.all().switched("a").unwrap();
     let work = "echo more >> other; stat -c %u other";
-    assert_eq!(run_as(&world, "a", USERS[0], work), format!("{}\n", USERS[0]));
-    // And so does another process that mounts it again.
-    let at = world.all().path("a").unwrap();
-    world.workspaces = None;
-    overlay::unmount(&world.holder, &at).unwrap();
-    world.open();
-    world.all().revive("a").unwrap();
-    assert_eq!(run_as(&world, "a", USERS[0], work), format!("{}\n", USERS[0]));
+    assert_eq!(run_as(&fixture, "a", USERS[0], work), format!("{}\n", USERS[0]));
+    // Another process that mounts it again keeps the user as well.
+    let at = fixture.all().path("a").unwrap();
+    fixture.workspaces = None;
+    overlay::unmount(&fixture.holder, &at).unwrap();
+    fixture.open();
+    fixture.all().revive("a").unwrap();
+    assert_eq!(run_as(&fixture, "a", USERS[0], work), format!("{}\n", USERS[0]));
 }
 
-/// A view of a server that knew nothing of users: something that the kernel does not show to others stands for it.
-fn a_view_that_cannot_be_shown_is_replaced() {
-    let world = world();
-    let path = |name: &str| world.home.path().join(name);
+/// A lazy mount of a server without support for users: replaced here by a mount that cannot be idmapped.
+fn a_lazy_mount_without_idmap_support_is_replaced() {
+    let fixture = fixture();
+    let path = |name: &str| fixture.home.path().join(name);
     for name in ["lower", "old/upper", "old/work", "layers/view"] {
         fs::create_dir_all(path(name)).unwrap();
     }
     let (lower, upper, work, at) =
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
     let old = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
-    overlay::mount(&world.holder, &old).unwrap();
+    overlay::mount(&fixture.holder, &old).unwrap();
     assert!(!own_users::can_show(&at));
-    let snapshots: Vec<Snapshot> = (0..4).map(|n| world.snapshot(&format!("echo {n} > file"))).collect();
+    let snapshots: Vec<Snapshot> = (0..4).map(|n| fixture.snapshot(&format!("echo {n} > file"))).collect();
     std::thread::scope(|scope| {
         for (number, snapshot) in snapshots.iter().enumerate() {
-            let world = &world;
+            let fixture = &fixture;
             scope.spawn(move || {
                 let (id, user) = (format!("w{number}"), USERS[0] + number as u32);
-                assert!(create(world, &id, snapshot, Some(user), Materialize::Lazy));
-                assert_eq!(run_as(world, &id, user, "cat file; echo x > file"), format!("{number}\n"));
+                assert!(create(fixture, &id, snapshot, Some(user), Materialize::Lazy));
+                assert_eq!(run_as(fixture, &id, user, "cat file; echo x > file"), format!("{number}\n"));
             });
         }
     });

@@ -1,15 +1,15 @@
-//! What real tools do to files: commit and checkout reproduce it, times included, and what was only there meanwhile is no
-//! change.
+//! Typical file operations of real tools: commit and checkout reproduce the result, times included, and
+//! temporary files are not changes.
 
 use libtest_mimic::Trial;
 use workspace_workspace::New;
 
-use crate::world::{Setting, World};
+use crate::fixture::{Fixture, Setting};
 
 const FILES: &str = "mkdir -p src docs bin; seq 50 > src/main.c; seq 60 > src/lib.c; echo text > docs/text;
     echo '#!/bin/sh' > bin/run; chmod 755 bin/run; ln -s ../src/main.c docs/link";
 
-/// As `vim` saves: a backup, a trial of what can be written here, a swap file, and the backup removed.
+/// As `vim` saves: a backup, a write probe, a swap file, and the backup removed.
 const VIM: &str = "touch src/.main.c.swp; touch src/4913; rm src/4913; mv src/main.c src/main.c~;
     seq 51 > src/main.c; chmod --reference=src/main.c~ src/main.c; rm src/main.c~ src/.main.c.swp;
     echo new > docs/.text.tmp; mv docs/.text.tmp docs/text; sed -i s/5/five/ src/lib.c";
@@ -21,7 +21,7 @@ const GIT: &str = "export HOME=$PWD GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_
     echo main >> src/main.c && git commit -qam main && git merge -q -m merged side && git gc -q --prune=now
     git status --porcelain > /dev/null && git fsck 2>/dev/null";
 
-/// As packages are installed: unpacked beside, renamed, linked from a directory of programs.
+/// As packages are installed: unpacked elsewhere, renamed, linked from a directory of programs.
 const INSTALL: &str = "mkdir -p node_modules/.bin; for p in a b c d e; do
         mkdir -p node_modules/.$p-tmp/lib; for i in 1 2 3 4 5 6 7 8 9; do echo $p$i > node_modules/.$p-tmp/lib/$i.js; done
         chmod 755 node_modules/.$p-tmp/lib/1.js; mv node_modules/.$p-tmp node_modules/$p
@@ -47,39 +47,39 @@ pub(crate) fn trials() -> Vec<Trial> {
     for setting in Setting::all() {
         let mut add = |name: &str, test: fn(Setting)| trials.push(setting.trial(name, move || test(setting)));
         add("an_editors_temporary_files_are_no_changes", an_editors_temporary_files_are_no_changes);
-        add("what_tools_do_is_committed", what_tools_do_is_committed);
+        add("typical_tool_operations_are_committed", typical_tool_operations_are_committed);
     }
     trials
 }
 
 fn an_editors_temporary_files_are_no_changes(setting: Setting) {
-    let world = World::new(setting);
-    let base = world.snapshot(FILES);
-    world.all().create("a", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
-    world.run("a", VIM);
-    assert_eq!(world.changes("a"), ["Modified docs/text", "Modified src/lib.c", "Modified src/main.c"]);
-    let committed = world.commit("a");
-    assert_eq!(world.checked_out(&committed), world.seen("a"));
+    let fixture = Fixture::new(setting);
+    let base = fixture.snapshot(FILES);
+    fixture.all().create("a", &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+    fixture.run("a", VIM);
+    assert_eq!(fixture.changes("a"), ["Modified docs/text", "Modified src/lib.c", "Modified src/main.c"]);
+    let committed = fixture.commit("a");
+    assert_eq!(fixture.checked_out(&committed), fixture.seen("a"));
 }
 
-fn what_tools_do_is_committed(setting: Setting) {
-    let world = World::new(setting);
-    let base = world.snapshot(FILES);
+fn typical_tool_operations_are_committed(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    let base = fixture.snapshot(FILES);
     for (name, script) in [("git", GIT), ("install", INSTALL), ("tar", TAR), ("make", MAKE), ("rsync", RSYNC)]
     {
-        world.all().create(name, &New { snapshot: Some(base.id), ..New::default() }).unwrap();
-        let first = world.commit(name);
+        fixture.all().create(name, &New { snapshot: Some(base.id), ..New::default() }).unwrap();
+        let first = fixture.commit(name);
         assert_eq!(first.tree, base.tree);
-        world.run(name, script);
-        let seen = world.seen(name);
-        let committed = world.commit(name);
-        assert_eq!(world.checked_out(&committed), seen, "{name}");
+        fixture.run(name, script);
+        let seen = fixture.seen(name);
+        let committed = fixture.commit(name);
+        assert_eq!(fixture.checked_out(&committed), seen, "{name}");
         let again = format!("{name}-again");
-        world.all().create(&again, &New { snapshot: Some(committed.id), ..New::default() }).unwrap();
-        assert_eq!(world.seen(&again), seen, "{name}");
-        // And the same once more on top of it.
-        world.run(&again, "rm -rf src; mkdir src; echo again > src/again; touch -d 1999-01-01 docs");
-        let committed = world.commit(&again);
-        assert_eq!(world.checked_out(&committed), world.seen(&again), "{name}");
+        fixture.all().create(&again, &New { snapshot: Some(committed.id), ..New::default() }).unwrap();
+        assert_eq!(fixture.seen(&again), seen, "{name}");
+        // The same once more on top of it.
+        fixture.run(&again, "rm -rf src; mkdir src; echo again > src/again; touch -d 1999-01-01 docs");
+        let committed = fixture.commit(&again);
+        assert_eq!(fixture.checked_out(&committed), fixture.seen(&again), "{name}");
     }
 }

@@ -64,7 +64,7 @@ impl Side {
     /// objects from being collected while they are read, and the next collection takes what nothing else has.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
-        let options = SnapshotOptions { new, ignore, note: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(store, path, options, progress)?;
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;

@@ -36,7 +36,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Valu
 /// What a directory holds. Read before it is sent, so that what cannot be is said first.
 fn read(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
-    let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, path, &options, &context.progress)?;
     let skipped: Vec<_> = preview.skipped.iter().map(SkippedFields::of).collect();
     warn_skipped(&skipped, preview.skipped_count);

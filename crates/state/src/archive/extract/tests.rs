@@ -9,7 +9,7 @@ use super::*;
 use crate::archive::LimitKind;
 use crate::archive::pax::Records;
 
-/// A directory to extract into, beside things that must stay as they are.
+/// A directory to extract into, next to files that must not change.
 struct Fixture {
     home: tempfile::TempDir,
 }
@@ -60,7 +60,7 @@ impl Fixture {
     }
 }
 
-/// A member whose fields are written unchecked.
+/// Returns a member with unchecked fields.
 fn member(kind: EntryType, name: &[u8], target: &[u8], mode: u32, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -94,7 +94,7 @@ fn hard_link(name: &str, target: &str) -> Vec<u8> {
     member(EntryType::Link, name.as_bytes(), target.as_bytes(), 0o644, b"")
 }
 
-/// A member with pax records before it.
+/// Returns a member with pax records before it.
 fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     let mut pax = Records::default();
     for (key, value) in records {
@@ -153,7 +153,7 @@ fn a_directory_member_never_changes_the_mode_of_what_a_symlink_leads_to() {
         fixture.assert_outside_unchanged();
         fs::remove_file(fixture.path("root")).unwrap();
     }
-    // A directory first, whose mode is set at the end, and then a symlink in its place.
+    // A directory, whose mode is set at the end, is replaced by a symlink.
     let refused =
         fixture.copy(&[directory("d", 0o777), directory("d/x", 0o777), link("d/x", "../../private")]);
     assert!(refused.unwrap_err().to_string().ends_with("the place of a directory"));
@@ -161,7 +161,7 @@ fn a_directory_member_never_changes_the_mode_of_what_a_symlink_leads_to() {
 }
 
 #[test]
-fn a_symlink_that_was_there_before_is_not_followed_either() {
+fn an_existing_symlink_is_not_followed() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.path("root")).unwrap();
     symlink("../../private", fixture.path("root/x")).unwrap();
@@ -271,7 +271,7 @@ fn limits_bound_bytes_entries_and_metadata() {
 }
 
 #[test]
-fn holes_of_sparse_members_take_no_room() {
+fn holes_of_sparse_members_take_no_space() {
     let fixture = Fixture::new();
     let map = "1\n1048576\n512\n".to_owned();
     let content = [map.as_bytes(), &vec![0; 512 - map.len()], &[7; 512]].concat();
@@ -374,7 +374,7 @@ fn layers_cover_each_other() {
 }
 
 #[test]
-fn a_whiteout_never_removes_what_is_outside() {
+fn a_whiteout_never_removes_files_outside() {
     for name in [".wh...", ".wh..", "d/.wh...", ".wh."] {
         let fixture = Fixture::new();
         let refused = fixture.layers(&[&[file("d/x", "x"), file(name, "")]]);
@@ -401,8 +401,8 @@ fn archives_that_end_early_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Links, files and directories of a few names in any order, some bytes changed: whatever becomes of them, nothing
-    /// outside of the directory changes.
+    /// Links, files and directories of a few names in any order, with some bytes changed: nothing outside of
+    /// the directory changes.
     #[test]
     fn no_archive_changes_anything_outside(
         members in prop::collection::vec((0..5_usize, 0..6_usize, 0..8_usize), 1..12),

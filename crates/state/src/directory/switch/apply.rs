@@ -1,4 +1,4 @@
-//! Bringing a directory from one tree to the other.
+//! Applying a switch: changes the directory from one tree to the other.
 
 use std::os::fd::OwnedFd;
 
@@ -15,8 +15,8 @@ use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Pair, Raw, pairs};
 use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{open_as_owner, open_directory};
-use crate::directory::read::looks;
-use crate::directory::stat_index::{Looks, StatEntry, StatRecord};
+use crate::directory::read::fingerprint;
+use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
 use crate::error::StoreError;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
@@ -24,18 +24,18 @@ use crate::platform::mode_bits;
 use crate::snapshot::Timestamp;
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
-use super::{Place, SET_ID, Switch, WRITE, ids, locked, times};
+use super::{OpenDirectory, SET_ID, Switch, WRITE, ids, locked, times};
 
-/// What came of one entry.
+/// Result of applying one entry.
 enum Applied {
     Gone,
     Leaf(StatEntry),
     Directory(Below),
 }
 
-/// A directory that is there, to be gone into when the one around it is closed.
+/// A directory that exists, to be descended into after its parent is closed.
 struct Below {
-    /// Its place among the entries.
+    /// Position among the entries.
     at: usize,
     name: Vec<u8>,
     from: Option<Ids>,
@@ -44,11 +44,11 @@ struct Below {
 }
 
 impl Switch<'_> {
-    /// Makes the directory hold `to`.
+    /// Changes the directory to hold `to`.
     pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
-        self.place_links(to)
+        self.write_links(to)
     }
 
     fn apply_directory(
@@ -60,43 +60,44 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<()> {
         self.limit(path, depth)?;
-        let (mut fd, _) = open_as_owner(self.root, path, WRITE).on("open", &self.shown(path))?;
+        let (mut fd, _) = open_as_owner(self.root, path, WRITE).context("open", &self.full_path(path))?;
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, ids(Some(to)))?);
         let record = self.record_of(path, from)?;
-        let mode = fstat(&fd).on("stat", &self.shown(path))?.st_mode as u16 & 0o7777;
+        let mode = fstat(&fd).context("stat", &self.full_path(path))?.st_mode as u16 & 0o7777;
         if mode & 0o700 != 0o700 {
-            fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700))).on("change", &self.shown(path))?;
+            fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700)))
+                .context("change", &self.full_path(path))?;
         }
-        let place = Place { fd: &fd, path, record: record.as_ref() };
-        // A checkout that goes back to what the directory held finds most files as they were noted then.
-        let noted = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
-        let (mut entries, below) = self.apply_entries(&place, noted.as_ref(), &pairs(&old, &new))?;
+        let directory = OpenDirectory { fd: &fd, path, record: record.as_ref() };
+        // A forced checkout back to the recorded tree finds most files as recorded.
+        let recorded = if self.options.force { self.record_of(path, ids(Some(to)))? } else { None };
+        let (mut entries, below) = self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
         if !below.is_empty() {
             drop(fd);
             self.apply_below(path, depth, &below, &mut entries)?;
-            fd = open_directory(self.root, path).on("open", &self.shown(path))?;
+            fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
         }
         let entries = entries.into_iter().flatten().collect();
-        let own = self.settle_directory(&fd, path, to, modified)?;
+        let own = self.finish_directory(&fd, path, to, modified)?;
         let record =
             StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
         locked(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
 
-    /// Most entries stay as they are; those that do not are brought to where they should be in parallel. What is
-    /// in directories is left for later: those are returned.
+    /// Applies the entries of a directory: most are unchanged, the others are processed in parallel.
+    /// Subdirectories are returned for later.
     fn apply_entries(
         &self,
-        place: &Place<'_>,
-        noted: Option<&StatRecord>,
+        directory: &OpenDirectory<'_>,
+        recorded: Option<&StatRecord>,
         pairs: &[Pair<'_>],
     ) -> Result<(Vec<Option<StatEntry>>, Vec<Below>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
-            let kept = match self.kept_entry(place, pair) {
-                None => self.noted_entry(place, noted, pair)?,
+            let kept = match self.kept_entry(directory, pair) {
+                None => self.recorded_entry(directory, recorded, pair)?,
                 kept => kept,
             };
             if kept.is_none() {
@@ -104,7 +105,8 @@ impl Switch<'_> {
             }
             entries.push(kept);
         }
-        let applied = each_while_open(&changed, |(at, pair)| Ok((*at, self.apply_entry(place, *at, pair)?)))?;
+        let applied =
+            each_while_open(&changed, |(at, pair)| Ok((*at, self.apply_entry(directory, *at, pair)?)))?;
         let mut below = Vec::new();
         for (at, applied) in applied {
             match applied {
@@ -128,21 +130,22 @@ impl Switch<'_> {
         })?;
         for Below { at, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
-            let looks = Looks::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
-            entries[*at] = Some(StatEntry { name: name.clone(), looks, trusted: true });
+            let fingerprint =
+                StatFingerprint::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
+            entries[*at] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
     }
 
-    /// What the stat index says about an entry that need not be touched.
-    fn kept_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
+    /// Returns the stat entry of an entry that need not be changed.
+    fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
         }
-        let known = place.record.and_then(|record| record.find(pair.name));
+        let known = directory.record.and_then(|record| record.find(pair.name));
         if self.options.force {
             let known = known?;
-            if known.looks.is_directory() || !self.looks_intact(place.fd, known) {
+            if known.fingerprint.is_directory() || !self.is_unchanged_on_disk(directory.fd, known) {
                 return None;
             }
         }
@@ -150,16 +153,19 @@ impl Switch<'_> {
         Some(known.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
-    /// The note of a file that is still what it should be now. Names of one file are placed together.
-    fn noted_entry(
+    /// Returns the recorded stat entry of a file that already is as it should be. Hard links are handled
+    /// together later.
+    fn recorded_entry(
         &self,
-        place: &Place<'_>,
-        noted: Option<&StatRecord>,
+        directory: &OpenDirectory<'_>,
+        recorded: Option<&StatRecord>,
         pair: &Pair<'_>,
     ) -> Result<Option<StatEntry>> {
-        let (Some(noted), Some(after)) = (noted, pair.after) else { return Ok(None) };
-        let is_there = |known: &&StatEntry| !known.looks.is_directory() && self.looks_intact(place.fd, known);
-        let Some(known) = noted.find(pair.name).filter(is_there) else { return Ok(None) };
+        let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
+        let is_there = |known: &&StatEntry| {
+            !known.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, known)
+        };
+        let Some(known) = recorded.find(pair.name).filter(is_there) else { return Ok(None) };
         if self.entry(after)?.link.is_some() {
             return Ok(None);
         }
@@ -167,34 +173,35 @@ impl Switch<'_> {
         Ok(Some(known.clone()))
     }
 
-    fn looks_intact(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
+    fn is_unchanged_on_disk(&self, fd: &OwnedFd, known: &StatEntry) -> bool {
         let stat = || statat(fd, known.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        known.trusted && stat().is_ok_and(|stat| looks(&stat) == known.looks)
+        known.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == known.fingerprint)
     }
 
-    /// Gives a directory its attributes and time, where they differ. Returns how it looks then.
-    fn settle_directory(
+    /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.
+    fn finish_directory(
         &self,
         fd: &OwnedFd,
         path: &[u8],
         to: &DirectoryNode,
         modified: Option<Timestamp>,
-    ) -> Result<Looks> {
-        let shown = || self.shown(path);
-        attributes::write(fd, &self.attributes(&to.xattrs), false).on("set the attributes of", &shown())?;
-        self.give(fd, path)?;
+    ) -> Result<StatFingerprint> {
+        let full_path = || self.full_path(path);
+        attributes::write(fd, &self.attributes(&to.xattrs), false)
+            .context("set the attributes of", &full_path())?;
+        self.set_owner(fd, path)?;
         let mode = self.mode(to.mode);
-        let mut own = looks(&fstat(fd).on("stat", &shown())?);
+        let mut own = fingerprint(&fstat(fd).context("stat", &full_path())?);
         let other_mode = own.mode & 0o7777 != mode_bits(mode.as_raw_mode());
         let other_time = modified.filter(|modified| modified.0 != own.mtime);
         if other_mode {
-            fchmod(fd, mode).on("change", &shown())?;
+            fchmod(fd, mode).context("change", &full_path())?;
         }
         if let Some(modified) = other_time {
-            futimens(fd, &times(modified)).on("set the times of", &shown())?;
+            futimens(fd, &times(modified)).context("set the times of", &full_path())?;
         }
         if other_mode || other_time.is_some() {
-            own = looks(&fstat(fd).on("stat", &shown())?);
+            own = fingerprint(&fstat(fd).context("stat", &full_path())?);
         }
         Ok(own)
     }
@@ -204,32 +211,32 @@ impl Switch<'_> {
         Mode::from_raw_mode(RawMode::from(mode))
     }
 
-    /// Brings one name to where it should be.
-    fn apply_entry(&self, place: &Place<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
-        // What is removed, or shares its blocks with another file, is not read from the store.
+    /// Applies one entry.
+    fn apply_entry(&self, directory: &OpenDirectory<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
+        // Checked here because removed and reflinked files are not read from the store.
         self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
-        let here = join(place.path, pair.name);
+        let here = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let Some(after) = pair.after else {
-            self.remove(place.fd, &here, pair.name, old.as_ref())?;
+            self.remove(directory.fd, &here, pair.name, old.as_ref())?;
             return Ok(Applied::Gone);
         };
         let new = self.entry(after)?;
-        self.take_room(ENTRY_BYTES, &here)?;
-        let stat = self.stat(place.fd, &here, pair.name)?;
+        self.count_write(ENTRY_BYTES, &here)?;
+        let stat = self.stat(directory.fd, &here, pair.name)?;
         if let Node::Directory(to) = new.node {
-            let from = self.make_directory(place, &here, pair.name, old.as_ref(), stat.as_ref())?;
+            let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
             return Ok(Applied::Directory(Below { at, name, from, to, modified }));
         }
-        self.apply_leaf(place.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
+        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
     }
 
-    /// Makes sure that a name is a directory; which one it was, if it was.
+    /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
     fn make_directory(
         &self,
-        place: &Place<'_>,
+        directory: &OpenDirectory<'_>,
         here: &[u8],
         name: &[u8],
         old: Option<&Entry>,
@@ -242,17 +249,17 @@ impl Switch<'_> {
             });
         }
         if stat.is_some() {
-            unlinkat(place.fd, name, AtFlags::empty()).on("remove", &self.shown(here))?;
+            unlinkat(directory.fd, name, AtFlags::empty()).context("remove", &self.full_path(here))?;
         }
-        match mkdirat(place.fd, name, Mode::RWXU) {
+        match mkdirat(directory.fd, name, Mode::RWXU) {
             Err(Errno::EXIST) => return Err(self.collision(here)),
-            other => other.on("create", &self.shown(here))?,
+            other => other.context("create", &self.full_path(here))?,
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 
-    /// A file or symlink.
+    /// Applies a file or symlink.
     fn apply_leaf(
         &self,
         fd: &OwnedFd,
@@ -264,7 +271,7 @@ impl Switch<'_> {
     ) -> Result<StatEntry> {
         let mut replace = stat.is_some();
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
-            self.make_way(fd, here, name, old)?;
+            self.remove_replaced_directory(fd, here, name, old)?;
             replace = false;
         } else if stat.is_some_and(|stat| stat.st_nlink == 1)
             && self.only_attributes(old, new)
@@ -276,13 +283,17 @@ impl Switch<'_> {
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         if let Some(link) = new.link {
-            // Whoever comes first writes the file; the others become names of it at the end, if they are
-            // the same file at all.
+            // The first name writes the file; the others are linked to it at the end, if they really are the
+            // same file.
             if self.is_further_name(link, here, &new.node, new.modified) {
-                return Ok(StatEntry { name: name.to_vec(), looks: Looks::default(), trusted: false });
+                return Ok(StatEntry {
+                    name: name.to_vec(),
+                    fingerprint: StatFingerprint::default(),
+                    trusted: false,
+                });
             }
         }
-        self.place_leaf(fd, here, name, &new.node, new.modified, replace)?;
+        self.write_leaf(fd, here, name, &new.node, new.modified, replace)?;
         self.stat_entry(fd, here, name)
     }
 
@@ -298,7 +309,8 @@ impl Switch<'_> {
         }
     }
 
-    /// With force, content may have been changed behind equal trees.
+    /// Returns true if the content on disk is that of the entry. Only checked with `force`; otherwise `check`
+    /// has done so.
     fn is_on_disk_content(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
         if !self.options.force {
             return Ok(true);
@@ -311,34 +323,34 @@ impl Switch<'_> {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
-                // Not even readable to us: the owner may still change its mode by replacing it.
-                Err(Errno::ACCESS) => return self.place_file(fd, here, name, node, new.modified, true),
-                Err(error) => return Err(error).on("open", &self.shown(here)),
+                // Not readable to us: the owner can still replace it.
+                Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
+                Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
             attributes::write(&file, &self.attributes(&node.xattrs), false)
-                .on("set the attributes of", &self.shown(here))?;
-            fchmod(&file, self.mode(node.mode)).on("change", &self.shown(here))?;
+                .context("set the attributes of", &self.full_path(here))?;
+            fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
         }
         if let Some(modified) = new.modified {
             utimensat(fd, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
-                .on("set the times of", &self.shown(here))?;
+                .context("set the times of", &self.full_path(here))?;
         }
         Ok(())
     }
 
     fn stat_entry(&self, fd: &OwnedFd, here: &[u8], name: &[u8]) -> Result<StatEntry> {
-        let stat = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).on("stat", &self.shown(here))?;
-        Ok(StatEntry { name: name.to_vec(), looks: looks(&stat), trusted: true })
+        let stat = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).context("stat", &self.full_path(here))?;
+        Ok(StatEntry { name: name.to_vec(), fingerprint: fingerprint(&stat), trusted: true })
     }
 }
 
-/// An entry that stays and of which the stat index knows nothing: to be looked at next time.
+/// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
 fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
-    let looks = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
+    let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
-            Looks::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)
+            StatFingerprint::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)
         }
-        _ => Looks::default(),
+        _ => StatFingerprint::default(),
     };
-    StatEntry { name: name.to_vec(), looks, trusted: false }
+    StatEntry { name: name.to_vec(), fingerprint, trusted: false }
 }

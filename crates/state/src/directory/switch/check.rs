@@ -1,4 +1,4 @@
-//! Looking for local changes that a switch would undo.
+//! Detection of local changes that a switch would undo.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,27 +14,27 @@ use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::listing::{Listing, Pair, pairs};
 use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{open_as_owner, open_file_as_owner, relative};
-use crate::directory::read::looks;
+use crate::directory::read::fingerprint;
 use crate::id::ChunkId;
 use crate::node::{Extent, FileNode};
 use crate::tree::{DirectoryNode, Entry, Node, join};
 
-use super::{Place, READ, SET_ID, Switch, ids, locked};
+use super::{OpenDirectory, READ, SET_ID, Switch, ids, locked};
 
-/// A directory to be looked into when the one around it is closed.
+/// A directory to be checked after its parent is closed.
 struct Below {
     path: Vec<u8>,
     old: Option<DirectoryNode>,
     new: Option<DirectoryNode>,
-    /// Whether it makes room for a file.
-    goes: bool,
+    /// True if a file replaces it.
+    is_replaced: bool,
 }
 
-/// A directory on disk, and what its tree has there.
+/// A directory on disk, with its node in the tree.
 type InTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
-    /// Finds local changes that the switch would undo. Touches nothing.
+    /// Fails if the switch would undo local changes. Changes nothing.
     pub(in crate::directory) fn check(&self, from: Option<Ids>, to: Ids) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
         let mut paths = std::mem::take(&mut *locked(&self.edits));
@@ -50,31 +50,31 @@ impl Switch<'_> {
         if from == to {
             return Ok(());
         }
-        let (fd, lent) = match open_as_owner(self.root, path, READ) {
+        let (fd, former_mode) = match open_as_owner(self.root, path, READ) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 locked(&self.edits).push(relative(path).to_owned());
                 return Ok(());
             }
-            Err(error) => return Err(error).on("open", &self.shown(path)),
+            Err(error) => return Err(error).context("open", &self.full_path(path)),
         };
         let below = self.check_entries(&fd, path, from, to);
         drop(fd);
         let checked =
             below.and_then(|below| each(&below, |below| self.check_below(below, depth + 1)).map(drop));
-        self.give_back_at(path, lent)?;
+        self.restore_mode_at(path, former_mode)?;
         checked
     }
 
     fn check_below(&self, below: &Below, depth: usize) -> Result<()> {
-        if below.goes && self.has_unknown(&below.path, below.old.as_ref())? {
+        if below.is_replaced && self.has_untracked(&below.path, below.old.as_ref())? {
             locked(&self.edits).push(relative(&below.path).to_owned());
         }
         self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
     }
 
-    /// Looks at what differs in a directory; returns the directories among it.
+    /// Checks the differing entries of a directory; returns the directories among them.
     fn check_entries(
         &self,
         fd: &OwnedFd,
@@ -84,36 +84,36 @@ impl Switch<'_> {
     ) -> Result<Vec<Below>> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
         let record = self.record_of(path, from)?;
-        let place = Place { fd, path, record: record.as_ref() };
+        let directory = OpenDirectory { fd, path, record: record.as_ref() };
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
-        // A directory that goes away takes nothing along that the tree does not know: see `remove`.
-        let below = each_while_open(&changed, |pair| self.check_entry(&place, pair))?;
+        // Untracked files of a removed directory are kept: see `remove`.
+        let below = each_while_open(&changed, |pair| self.check_entry(&directory, pair))?;
         Ok(below.into_iter().flatten().collect())
     }
 
-    fn check_entry(&self, place: &Place<'_>, pair: &Pair<'_>) -> Result<Option<Below>> {
-        let here = join(place.path, pair.name);
+    fn check_entry(&self, directory: &OpenDirectory<'_>, pair: &Pair<'_>) -> Result<Option<Below>> {
+        let here = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let new = pair.after.map(|raw| self.entry(raw)).transpose()?;
-        let directory = |entry: &Option<Entry>| match entry.as_ref().map(|entry| &entry.node) {
+        let node_of = |entry: &Option<Entry>| match entry.as_ref().map(|entry| &entry.node) {
             Some(Node::Directory(node)) => Some(node.clone()),
             _ => None,
         };
-        let (old_directory, new_directory) = (directory(&old), directory(&new));
-        // Gone already: what was to be removed is, what was to be there will be written.
-        let Some(stat) = self.stat(place.fd, &here, pair.name)? else { return Ok(None) };
+        let (old_directory, new_directory) = (node_of(&old), node_of(&new));
+        // Missing on disk: nothing to lose.
+        let Some(stat) = self.stat(directory.fd, &here, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
-            let goes = new.is_some() && new_directory.is_none();
-            return Ok(Some(Below { path: here, old: old_directory, new: new_directory, goes }));
+            let is_replaced = new.is_some() && new_directory.is_none();
+            return Ok(Some(Below { path: here, old: old_directory, new: new_directory, is_replaced }));
         }
-        let known = place.record.and_then(|record| record.find(pair.name));
-        let trusted =
-            pair.before.is_some() && known.is_some_and(|known| known.trusted && known.looks == looks(&stat));
+        let known = directory.record.and_then(|record| record.find(pair.name));
+        let trusted = pair.before.is_some()
+            && known.is_some_and(|known| known.trusted && known.fingerprint == fingerprint(&stat));
         if trusted
-            || self.is_on_disk(place.fd, pair.name, old.as_ref())?
-            || self.is_on_disk(place.fd, pair.name, new.as_ref())?
+            || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
+            || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
         {
             return Ok(None);
         }
@@ -121,27 +121,29 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// Whether the directory on disk holds, at any depth, something its tree does not.
-    fn has_unknown(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
-        let (fd, lent) = open_as_owner(self.root, path, READ).on("open", &self.shown(path))?;
+    /// Returns true if the directory on disk holds, at any depth, an entry that its tree does not have.
+    fn has_untracked(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
+        let (fd, former_mode) =
+            open_as_owner(self.root, path, READ).context("open", &self.full_path(path))?;
         let below = self.known_directories(&fd, path, tree);
         drop(fd);
-        let found = below.and_then(|below| self.below_has_unknown(below));
-        self.give_back_at(path, lent)?;
+        let found = below.and_then(|below| self.below_has_untracked(below));
+        self.restore_mode_at(path, former_mode)?;
         found
     }
 
-    fn below_has_unknown(&self, below: Option<Vec<InTree>>) -> Result<bool> {
+    fn below_has_untracked(&self, below: Option<Vec<InTree>>) -> Result<bool> {
         let Some(below) = below else { return Ok(true) };
         for (path, tree) in below {
-            if self.has_unknown(&path, tree.as_ref())? {
+            if self.has_untracked(&path, tree.as_ref())? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The directories in a directory that holds only names of its tree; nothing if it holds others.
+    /// Returns the subdirectories of a directory that holds only names of its tree; `None` if it holds
+    /// others.
     fn known_directories(
         &self,
         fd: &OwnedFd,
@@ -162,7 +164,7 @@ impl Switch<'_> {
         Ok(Some(below))
     }
 
-    /// Whether what is on disk is what the tree says, times aside.
+    /// Returns true if the file on disk equals the entry, except for times.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
         let at = || self.known.path.join(relative(name));
         match entry.map(|entry| &entry.node) {
@@ -170,20 +172,21 @@ impl Switch<'_> {
             Some(Node::Symlink(link)) => match readlinkat(fd, name, Vec::new()) {
                 Ok(target) => Ok(target.as_bytes() == link.target),
                 Err(Errno::INVAL | Errno::NOENT) => Ok(false),
-                Err(error) => Err(error).on("read", &at()),
+                Err(error) => Err(error).context("read", &at()),
             },
             Some(Node::File(node)) => {
                 let file = match open_file_as_owner(fd, name) {
                     Ok(file) => file,
                     Err(Errno::LOOP | Errno::NOENT | Errno::NXIO) => return Ok(false),
-                    Err(error) => return Err(error).on("open", &at()),
+                    Err(error) => return Err(error).context("open", &at()),
                 };
-                let stat = fstat(&file).on("stat", &at())?;
+                let stat = fstat(&file).context("stat", &at())?;
                 let keep = if self.options.keep_set_id { 0o7777 } else { 0o7777 & !SET_ID };
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
                     && (stat.st_mode as u16) & keep == node.mode & keep;
-                if !fits || attributes::read(&file).on("read", &at())? != *self.attributes(&node.xattrs) {
+                if !fits || attributes::read(&file).context("read", &at())? != *self.attributes(&node.xattrs)
+                {
                     return Ok(false);
                 }
                 self.same_content(&File::from(file), node)

@@ -1,4 +1,4 @@
-//! Names of one file: linked at the end, when what they share is there.
+//! Hard links: created at the end, when the files they share exist.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{Listing, Raw};
 use crate::directory::parallel::each;
-use crate::directory::read::looks;
-use crate::directory::stat_index::Looks;
+use crate::directory::read::fingerprint;
+use crate::directory::stat_index::StatFingerprint;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::snapshot::Timestamp;
@@ -21,24 +21,25 @@ use crate::tree::{Entry, Node, join};
 
 use super::{READ, Switch, WRITE, locked, times};
 
-/// A linked file or symlink that was written, and its names.
+/// A hard-linked file or symlink that was written, and its names.
 pub(super) struct Group {
     node: Node,
-    /// The first was written; the others wait to become names of the same file.
+    /// The first name was written; the others are to be linked to it.
     names: Vec<(Vec<u8>, Option<Timestamp>)>,
 }
 
-/// Names that stay as they are, by label.
+/// Unchanged names by label.
 type Kept = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
-/// Groups in which names that stay are looked for, and the paths that were written.
+/// Groups for which unchanged names are searched, and the paths that were written.
 struct Wanted<'g> {
     groups: &'g HashMap<u64, Group>,
     written: HashSet<&'g [u8]>,
 }
 
 impl Switch<'_> {
-    /// Whether another name of this file was met before. The first is to be written, others wait.
+    /// Returns true if another name of this file was seen before. The first name is written, others are
+    /// linked later.
     pub(super) fn is_further_name(
         &self,
         label: u64,
@@ -61,13 +62,13 @@ impl Switch<'_> {
         }
     }
 
-    /// Makes names of one file what they are. Where some of them stayed, those that were written join them.
-    pub(super) fn place_links(&self, to: Ids) -> Result<()> {
+    /// Links the names of each file. Written names are linked to unchanged ones, if there are any.
+    pub(super) fn write_links(&self, to: Ids) -> Result<()> {
         let linked = self.link_groups(to);
-        // Their directories have got their modes already, which may keep us out.
-        let given_back = self.lent.give_back();
+        // The directories already have their final modes, which may deny access.
+        let restored = self.access.restore();
         linked?;
-        self.note_given_back(&given_back?.into_iter().collect());
+        self.update_restored(&restored?.into_iter().collect());
         Ok(())
     }
 
@@ -76,49 +77,49 @@ impl Switch<'_> {
         let mut kept = self.kept_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
-            let holder = self.holder(kept.remove(label).unwrap_or_default())?;
-            self.join_group(holder.as_deref(), group)?;
-            let first = holder.as_ref().unwrap_or(&group.names[0].0);
-            if let Some(looks) = self.looks_at(first)? {
-                locked(&self.labels).push((looks.inode, *label));
+            let intact_name = self.intact_name(kept.remove(label).unwrap_or_default())?;
+            self.join_group(intact_name.as_deref(), group)?;
+            let first = intact_name.as_ref().unwrap_or(&group.names[0].0);
+            if let Some(fingerprint) = self.fingerprint_of(first)? {
+                locked(&self.labels).push((fingerprint.inode, *label));
             }
-            if holder.is_none() && group.names.len() > 1 {
+            if intact_name.is_none() && group.names.len() > 1 {
                 linked.extend(group.names.iter().map(|(path, modified)| (path.as_slice(), *modified)));
             }
         }
-        self.look_again(&linked)
+        self.refresh_records(&linked)
     }
 
-    fn join_group(&self, holder: Option<&[u8]>, group: &Group) -> Result<()> {
+    fn join_group(&self, intact_name: Option<&[u8]>, group: &Group) -> Result<()> {
         let Some(((written, _), waiting)) = group.names.split_first() else { return Ok(()) };
         let mut first = written.as_slice();
-        if let Some(holder) = holder
-            && self.with_parent(written, |fd, name| Ok(self.link(holder, fd, name).is_ok()))?
+        if let Some(intact_name) = intact_name
+            && self.with_parent(written, |fd, name| Ok(self.link(intact_name, fd, name).is_ok()))?
         {
-            first = holder;
+            first = intact_name;
         }
         for (path, modified) in waiting {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
-                // Not every filesystem has links, and no file any number of them.
-                Err(_) => self.place_leaf(fd, path, name, &group.node, *modified, true),
+                // Not every file system supports hard links, and their number is limited.
+                Err(_) => self.write_leaf(fd, path, name, &group.node, *modified, true),
             })?;
         }
         Ok(())
     }
 
-    /// Works on a name in its directory, whose time stays what it is.
+    /// Runs `work` on a name in its directory without changing the directory's mtime.
     fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
         let (parent, name) = split(path);
-        let fd = self.lent.open(parent, WRITE).on("open", &self.shown(parent))?;
-        let before = Timestamp(looks(&fstat(&fd).on("stat", &self.shown(parent))?).mtime);
+        let fd = self.access.open(parent, WRITE).context("open", &self.full_path(parent))?;
+        let before = Timestamp(fingerprint(&fstat(&fd).context("stat", &self.full_path(parent))?).mtime);
         let done = work(&fd, name)?;
-        futimens(&fd, &times(before)).on("set the times of", &self.shown(parent))?;
+        futimens(&fd, &times(before)).context("set the times of", &self.full_path(parent))?;
         Ok(done)
     }
 
-    /// Names of the new tree that were not written although another name of the same file was. They can be
-    /// anywhere in it, also where nothing differs: this looks through all of the tree, but only if it must.
+    /// Finds names of the new tree that were not written although another name of the same file was. They may
+    /// be anywhere, even in unchanged directories: this reads the whole tree, but only if needed.
     fn kept_names(&self, to: Ids, groups: &HashMap<u64, Group>) -> Result<Kept> {
         if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
             return Ok(Kept::new());
@@ -139,7 +140,7 @@ impl Switch<'_> {
                     below.push((join(path, raw.name), (node, times)));
                 }
                 (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
-                    self.note_kept(path, raw, label, wanted, found)?;
+                    self.add_kept(path, raw, label, wanted, found)?;
                 }
                 _ => {}
             }
@@ -147,7 +148,7 @@ impl Switch<'_> {
         each(&below, |(path, directory)| self.find_kept(path, *directory, wanted, found)).map(drop)
     }
 
-    fn note_kept(
+    fn add_kept(
         &self,
         path: &[u8],
         raw: Raw<'_>,
@@ -167,14 +168,14 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// The first of the names that stay which still is what the tree says: what was edited keeps to itself.
-    fn holder(&self, mut kept: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
+    /// Returns the first unchanged name that still equals the entry on disk: edited files are not linked.
+    fn intact_name(&self, mut kept: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
         kept.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (path, entry) in kept {
             let (parent, name) = split(&path);
-            let Ok(fd) = self.lent.open(parent, READ) else { continue };
+            let Ok(fd) = self.access.open(parent, READ) else { continue };
             let Some(stat) = self.stat(&fd, &path, name)? else { continue };
-            let same_time = entry.modified.is_none_or(|modified| modified.0 == looks(&stat).mtime);
+            let same_time = entry.modified.is_none_or(|modified| modified.0 == fingerprint(&stat).mtime);
             if same_time && self.is_on_disk(&fd, name, Some(&entry))? {
                 return Ok(Some(path));
             }
@@ -184,47 +185,47 @@ impl Switch<'_> {
 
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
-        let from = self.lent.open(parent, READ)?;
+        let from = self.access.open(parent, READ)?;
         let temporary = self.temporary_name();
         linkat(&from, first_name, fd, temporary.as_slice(), AtFlags::empty())?;
         let renamed = renameat(fd, temporary.as_slice(), fd, name);
-        // Renaming one name of a file onto another does nothing, and leaves both.
+        // Renaming a file onto another of its hard links does nothing and leaves both names.
         match unlinkat(fd, temporary.as_slice(), AtFlags::empty()) {
             Err(Errno::NOENT) => renamed,
             other => renamed.and(other),
         }
     }
 
-    fn looks_at(&self, path: &[u8]) -> Result<Option<Looks>> {
+    fn fingerprint_of(&self, path: &[u8]) -> Result<Option<StatFingerprint>> {
         let (parent, name) = split(path);
-        let Ok(fd) = self.lent.open(parent, READ) else { return Ok(None) };
-        Ok(self.stat(&fd, path, name)?.map(|stat| looks(&stat)))
+        let Ok(fd) = self.access.open(parent, READ) else { return Ok(None) };
+        Ok(self.stat(&fd, path, name)?.map(|stat| fingerprint(&stat)))
     }
 
-    /// Linking changed how names look, and the directories they are in: the records say so.
-    fn look_again(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
+    /// Updates the stat records of linked names and of their directories: linking changed their fingerprints.
+    fn refresh_records(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
         let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
         for (path, record) in locked(&self.records).iter_mut() {
             let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
                 continue;
             };
-            let Ok(fd) = self.lent.open(path, READ) else { continue };
-            record.own = looks(&fstat(&fd).on("stat", &self.shown(path))?);
+            let Ok(fd) = self.access.open(path, READ) else { continue };
+            record.own = fingerprint(&fstat(&fd).context("stat", &self.full_path(path))?);
             for entry in &mut record.entries {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
-                entry.looks = looks(&stat);
-                // Another time: somebody else wrote to it meanwhile.
-                entry.trusted = modified.is_some_and(|modified| modified.0 == entry.looks.mtime);
+                entry.fingerprint = fingerprint(&stat);
+                // Another mtime: it was written to by another process meanwhile.
+                entry.trusted = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
             }
         }
         Ok(())
     }
 
-    /// So did lending and giving back.
-    fn note_given_back(&self, given_back: &HashMap<Vec<u8>, Looks>) {
+    /// Updates the stat records of directories whose mode was restored.
+    fn update_restored(&self, restored: &HashMap<Vec<u8>, StatFingerprint>) {
         for (path, record) in locked(&self.records).iter_mut() {
-            if let (Some(record), Some(own)) = (record, given_back.get(path)) {
+            if let (Some(record), Some(own)) = (record, restored.get(path)) {
                 record.own = *own;
             }
         }

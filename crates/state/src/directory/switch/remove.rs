@@ -1,4 +1,4 @@
-//! Taking away what the new tree does not have.
+//! Removal of entries that the new tree does not have.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -13,74 +13,81 @@ use crate::tree::{Entry, Node, join};
 
 use super::{Switch, WRITE, ids, locked};
 
-/// The name of a directory that goes, how it looked, and what the old tree has there.
+/// Name of a directory to remove, its status, and its entry in the old tree.
 type Below = (Vec<u8>, Stat, Option<Entry>);
 
-/// What becomes of what no tree knows.
+/// Handling of untracked entries: those that no tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unknown {
-    Stays,
-    Goes,
+enum Untracked {
+    Keep,
+    Remove,
 }
 
 impl Switch<'_> {
-    /// Removes what the old tree has at a name. What it does not know stays, and so do the directories around it.
+    /// Removes the old tree's entry. Untracked entries below it are kept, and so are the directories around
+    /// them.
     pub(super) fn remove(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
-        self.take_away(fd, here, name, old, Unknown::Stays)
+        self.remove_entry(fd, here, name, old, Untracked::Keep)
     }
 
-    /// The same for what is in the way of a file: then, if forced, what the old tree does not know goes as well.
-    pub(super) fn make_way(&self, fd: &OwnedFd, here: &[u8], name: &[u8], old: Option<&Entry>) -> Result<()> {
-        let unknown = if self.options.force { Unknown::Goes } else { Unknown::Stays };
-        self.take_away(fd, here, name, old, unknown)
-    }
-
-    fn take_away(
+    /// Removes a directory that a file replaces. If forced, untracked entries below it are removed as well.
+    pub(super) fn remove_replaced_directory(
         &self,
         fd: &OwnedFd,
         here: &[u8],
         name: &[u8],
         old: Option<&Entry>,
-        unknown: Unknown,
+    ) -> Result<()> {
+        let untracked = if self.options.force { Untracked::Remove } else { Untracked::Keep };
+        self.remove_entry(fd, here, name, old, untracked)
+    }
+
+    fn remove_entry(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        old: Option<&Entry>,
+        untracked: Untracked,
     ) -> Result<()> {
         let Some(stat) = self.stat(fd, here, name)? else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            unlinkat(fd, name, AtFlags::empty()).on("remove", &self.shown(here))?;
+            unlinkat(fd, name, AtFlags::empty()).context("remove", &self.full_path(here))?;
             self.removed.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        self.empty(here, old, unknown)?;
+        self.empty(here, old, untracked)?;
         self.remove_emptied(fd, here, name, &stat)
     }
 
-    /// Removes what the old tree has in a directory. It is closed while those in it are emptied.
-    fn empty(&self, here: &[u8], old: Option<&Entry>, unknown: Unknown) -> Result<()> {
-        let (fd, _) = open_as_owner(self.root, here, WRITE).on("open", &self.shown(here))?;
-        if fstat(&fd).on("stat", &self.shown(here))?.st_mode & 0o700 != 0o700 {
-            fchmod(&fd, Mode::RWXU).on("change", &self.shown(here))?;
+    /// Removes the old tree's entries from a directory. It is closed while its subdirectories are emptied.
+    fn empty(&self, here: &[u8], old: Option<&Entry>, untracked: Untracked) -> Result<()> {
+        let (fd, _) = open_as_owner(self.root, here, WRITE).context("open", &self.full_path(here))?;
+        if fstat(&fd).context("stat", &self.full_path(here))?.st_mode & 0o700 != 0o700 {
+            fchmod(&fd, Mode::RWXU).context("change", &self.full_path(here))?;
         }
-        let below = self.remove_leaves(&fd, here, old, unknown)?;
+        let below = self.remove_leaves(&fd, here, old, untracked)?;
         if below.is_empty() {
             return Ok(());
         }
         drop(fd);
         for (name, _, old) in &below {
-            self.empty(&join(here, name), old.as_ref(), unknown)?;
+            self.empty(&join(here, name), old.as_ref(), untracked)?;
         }
-        let fd = open_directory(self.root, here).on("open", &self.shown(here))?;
+        let fd = open_directory(self.root, here).context("open", &self.full_path(here))?;
         for (name, stat, _) in &below {
             self.remove_emptied(&fd, &join(here, name), name, stat)?;
         }
         Ok(())
     }
 
-    /// Removes what is no directory; returns those that are.
+    /// Removes entries that are not directories; returns the directories.
     fn remove_leaves(
         &self,
         fd: &OwnedFd,
         here: &[u8],
         old: Option<&Entry>,
-        unknown: Unknown,
+        untracked: Untracked,
     ) -> Result<Vec<Below>> {
         let tree = match old.map(|old| &old.node) {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
@@ -89,7 +96,7 @@ impl Switch<'_> {
         let mut below = Vec::new();
         for name in self.names(fd, here)? {
             let old = tree.get(&name).map(|raw| self.entry(raw)).transpose()?;
-            if old.is_none() && unknown == Unknown::Stays {
+            if old.is_none() && untracked == Untracked::Keep {
                 continue;
             }
             let path = join(here, &name);
@@ -97,14 +104,14 @@ impl Switch<'_> {
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 below.push((name, stat, old));
             } else {
-                unlinkat(fd, name.as_slice(), AtFlags::empty()).on("remove", &self.shown(&path))?;
+                unlinkat(fd, name.as_slice(), AtFlags::empty()).context("remove", &self.full_path(&path))?;
                 self.removed.fetch_add(1, Ordering::Relaxed);
             }
         }
         Ok(below)
     }
 
-    /// Removes a directory, unless something had to stay in it: then it gets back the mode it had.
+    /// Removes a directory, or restores its mode if it is not empty.
     fn remove_emptied(&self, fd: &OwnedFd, here: &[u8], name: &[u8], before: &Stat) -> Result<()> {
         locked(&self.records).push((here.to_vec(), None));
         match unlinkat(fd, name, AtFlags::REMOVEDIR) {
@@ -113,11 +120,11 @@ impl Switch<'_> {
                 Ok(())
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let stays = open_directory(fd, name).on("open", &self.shown(here))?;
+                let stays = open_directory(fd, name).context("open", &self.full_path(here))?;
                 let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
-                fchmod(&stays, mode).on("change", &self.shown(here))
+                fchmod(&stays, mode).context("change", &self.full_path(here))
             }
-            Err(error) => Err(error).on("remove", &self.shown(here)),
+            Err(error) => Err(error).context("remove", &self.full_path(here)),
         }
     }
 }

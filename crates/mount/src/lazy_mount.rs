@@ -1,0 +1,124 @@
+//! Mounting and serving.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use fuser::{Config, Session, SessionACL};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use workspace_state::Store;
+
+use crate::device::{self, Mounting};
+use crate::error::MountError;
+use crate::mountpoint::{self, MountState};
+use crate::options::MountOptions;
+use crate::requests::Requests;
+use crate::server::FuseServer;
+
+/// Most threads by default. More of them only wait for each other.
+const THREADS_MAX: usize = 8;
+
+/// A lazy mount. Requests of the kernel wait until it is served; it is unmounted if it is dropped before
+/// that.
+pub struct LazyMount {
+    session: Session<FuseServer>,
+    guard: MountGuard,
+    requests: Requests,
+}
+
+impl LazyMount {
+    /// Mounts the snapshots of the store in `store` on the empty directory `mountpoint`. An existing mount
+    /// whose process has died is replaced.
+    pub fn mount(
+        store: impl AsRef<Path>,
+        mountpoint: impl AsRef<Path>,
+        options: &MountOptions,
+    ) -> Result<Self, MountError> {
+        let store = Store::open(store)?;
+        let path = mountpoint::prepare(mountpoint.as_ref())?;
+        let requests = Requests::default();
+        let notifier = Arc::new(OnceLock::new());
+        let owner = format!("lazy view on {}", path.display());
+        let server = FuseServer::new(store.clone(), owner, options, requests.clone(), Arc::clone(&notifier))
+            .map_err(|error| MountError::io("start a thread", error))?;
+        let mounting = Mounting { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
+        let connection = mounting.mount()?;
+        let guard = MountGuard { path, mounted: true };
+        // The kernel checks access (`allow_other`), so the session allows everyone.
+        let session = Session::from_fd(server, connection, SessionACL::All, session_config(options))
+            .map_err(|error| MountError::io("talk to the kernel", error))?;
+        // The cell is new, so this cannot fail.
+        drop(notifier.set(session.notifier()));
+        Ok(Self { session, guard, requests })
+    }
+
+    /// Returns the mountpoint.
+    pub fn mountpoint(&self) -> &Path {
+        &self.guard.path
+    }
+
+    /// Returns the counter of requests.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+
+    /// Serves until the file system is unmounted.
+    pub fn serve(self) -> Result<(), MountError> {
+        let Self { session, mut guard, requests: _ } = self;
+        session.run().map_err(|error| MountError::io("serve the view", error))?;
+        // The kernel ended the session because it is unmounted; a mount there now is not ours.
+        guard.mounted = false;
+        Ok(())
+    }
+
+    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Existing users are served
+    /// until they are done.
+    pub fn serve_until_stopped(self) -> Result<(), MountError> {
+        let mut signals =
+            Signals::new([SIGTERM, SIGINT]).map_err(|error| MountError::io("wait for signals", error))?;
+        let stop = signals.handle();
+        let path = self.guard.path.clone();
+        let waiter = std::thread::spawn(move || {
+            for _ in &mut signals {
+                if let Err(error) = mountpoint::detach(&path) {
+                    eprintln!("lazy view: {error}");
+                }
+            }
+        });
+        let served = self.serve();
+        stop.close();
+        // It only waits for signals, and does not wait any longer.
+        drop(waiter.join());
+        served
+    }
+}
+
+fn session_config(options: &MountOptions) -> Config {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = options.threads.map_or(processors.clamp(2, THREADS_MAX), NonZero::get);
+    let mut config = Config::default();
+    config.n_threads = Some(threads);
+    config.clone_fd = device::can_clone();
+    config
+}
+
+/// Mountpoint; unmounts on drop unless it is already unmounted.
+struct MountGuard {
+    path: PathBuf,
+    mounted: bool,
+}
+
+impl Drop for MountGuard {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        // By now the mount is dead, unless it was unmounted and another one mounted.
+        if matches!(mountpoint::mount_state(&self.path), Ok(MountState::Dead { .. }))
+            && let Err(error) = mountpoint::detach(&self.path)
+        {
+            eprintln!("lazy view: {error}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Answers to FUSE requests, independent of the protocol (`filesystem.rs`).
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, Notifier};
+use workspace_state::{Node, Store, StoreError, Timestamp, Tree};
+
+use crate::chunks::{Bytes, Reader};
+use crate::identity::Identity;
+use crate::inode::{Body, Directory, Inode, Owner, plain_attributes};
+use crate::listing::{Listing, Listings};
+use crate::options::MountOptions;
+use crate::report::Reporter;
+use crate::requests::Requests;
+use crate::root::{Found, Root};
+use crate::table::Table;
+use crate::xattrs::XattrNames;
+
+pub(crate) const ROOT: u64 = 1;
+/// Inode number for an unknown inode in FUSE.
+const UNKNOWN: u64 = 0xffff_ffff;
+/// Cache lifetime of immutable data: longer than any uptime, within the range of the kernel's clock.
+pub(crate) const TTL_FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+pub(crate) const TTL_ZERO: Duration = Duration::ZERO;
+
+/// Longest file name of Linux and of trees, in bytes; FUSE itself would accept more.
+pub(crate) const NAME_MAX: usize = 255;
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+pub(crate) type FuseResult<T> = Result<T, Errno>;
+
+/// State of the FUSE server.
+pub(crate) struct FuseServer {
+    pub(crate) store: Store,
+    root: Root,
+    pub(crate) table: Table,
+    listings: Listings,
+    reader: Reader,
+    reporter: Reporter,
+    pub(crate) requests: Requests,
+    pub(crate) owner: Owner,
+    xattrs: XattrNames,
+    /// Set once the session exists.
+    notifier: Arc<OnceLock<Notifier>>,
+    /// Set if the kernel opens files and directories without a request.
+    pub(crate) skips_open: bool,
+    pub(crate) skips_opendir: bool,
+}
+
+impl FuseServer {
+    pub(crate) fn new(
+        store: Store,
+        pin_owner: String,
+        options: &MountOptions,
+        requests: Requests,
+        notifier: Arc<OnceLock<Notifier>>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            root: Root::new(store.clone(), pin_owner),
+            reader: Reader::new(store.clone())?,
+            store,
+            table: Table::default(),
+            listings: Listings::default(),
+            reporter: Reporter::default(),
+            requests,
+            owner: options.owner.map_or_else(Owner::of_process, Owner::new).keep_set_id(options.keep_set_id),
+            xattrs: XattrNames { escaped: options.escape },
+            notifier,
+            skips_open: false,
+            skips_opendir: false,
+        })
+    }
+
+    fn failed(&self, error: &StoreError) -> Errno {
+        self.reporter.failed(error)
+    }
+
+    fn inode(&self, number: INodeNo) -> FuseResult<Arc<Inode>> {
+        self.requests.add();
+        self.table.get(number.0).ok_or(Errno::ESTALE)
+    }
+
+    /// Registers a lookup of an inode and returns its attributes; they must be sent to the kernel.
+    pub(crate) fn register(&self, inode: &Arc<Inode>) -> FileAttr {
+        let number = self.table.remember(inode);
+        inode.attributes(number, self.owner)
+    }
+
+    pub(crate) fn forgotten(&self, number: INodeNo, count: u64) {
+        if self.table.forget(number.0, count) {
+            self.listings.done(number.0);
+        }
+    }
+
+    pub(crate) fn find(&self, parent: INodeNo, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        if parent.0 == ROOT {
+            self.requests.add();
+            return self.find_at_root(name);
+        }
+        let parent = self.inode(parent)?;
+        let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
+        match self.find_in(&parent, directory, name).map_err(|error| self.failed(&error))? {
+            Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
+            None => Ok((negative_entry(self.owner), TTL_FOREVER)),
+        }
+    }
+
+    fn find_at_root(&self, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
+        let known = Root::snapshot_id(name).map(|id| Identity::of_snapshot(&id));
+        if let Some(inode) = known.and_then(|identity| self.table.in_use(identity)) {
+            return Ok((self.register(&inode), TTL_FOREVER));
+        }
+        match self.root.find(name).map_err(|error| self.failed(&error))? {
+            Some(Found::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
+            Some(Found::Alias(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
+            None => Err(Errno::ENOENT),
+        }
+    }
+
+    fn find_in(
+        &self,
+        parent: &Inode,
+        directory: &Directory,
+        name: &[u8],
+    ) -> Result<Option<Arc<Inode>>, StoreError> {
+        let tree = Tree::open(&self.store, directory.id.into(), directory.times)?;
+        let Some(entry) = tree.entry(name)? else { return Ok(None) };
+        let identity = Identity::of_entry(parent.identity, directory.snapshot.identity, &entry);
+        Ok(Some(Arc::new(Inode::of_entry(identity, &directory.snapshot, entry))))
+    }
+
+    pub(crate) fn attributes(&self, number: INodeNo) -> FuseResult<(FileAttr, Duration)> {
+        if number.0 == ROOT {
+            self.requests.add();
+            // The time changes with every request, so that a cached listing is not used again.
+            let attributes = plain_attributes(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
+            return Ok((attributes, TTL_FOREVER));
+        }
+        let inode = self.inode(number)?;
+        let keep = if matches!(inode.body, Body::Listed) { TTL_ZERO } else { TTL_FOREVER };
+        Ok((inode.attributes(number.0, self.owner), keep))
+    }
+
+    fn listing(&self, number: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
+        if number.0 == ROOT {
+            self.requests.add();
+            return self.root_listing(offset);
+        }
+        let inode = self.inode(number)?;
+        if let Some(listing) = self.listings.get(number.0) {
+            return Ok(listing);
+        }
+        let Body::Directory(directory) = &inode.body else { return Err(Errno::ENOTDIR) };
+        let listing = self.list(&inode, directory).map_err(|error| self.failed(&error))?;
+        let listing = Arc::new(listing);
+        self.listings.keep(number.0, &listing);
+        Ok(listing)
+    }
+
+    fn root_listing(&self, offset: u64) -> FuseResult<Arc<Listing>> {
+        if offset > 0
+            && let Some(listing) = self.listings.get(ROOT)
+        {
+            return Ok(listing);
+        }
+        let listing = Arc::new(self.root.list().map_err(|error| self.failed(&error))?);
+        self.listings.keep(ROOT, &listing);
+        // The kernel keeps listings as long as the directory's time is unchanged. Invalidating the attributes
+        // makes it request the time, which is then another one, so that the next listing is requested again.
+        if let Some(notifier) = self.notifier.get()
+            && let Err(error) = notifier.inval_inode(INodeNo::ROOT, -1, 0)
+        {
+            eprintln!("lazy view: the listing of snapshots may be out of date: {error}");
+        }
+        Ok(listing)
+    }
+
+    fn list(&self, parent: &Inode, directory: &Directory) -> Result<Listing, StoreError> {
+        let tree = Tree::open(&self.store, directory.id.into(), directory.times)?;
+        let Node::Directory(node) = tree.root().node else {
+            return Ok(Listing { entries: Vec::new() });
+        };
+        let entries = tree.list(&node)?.into_iter().map(|mut entry| {
+            let identity = Identity::of_entry(parent.identity, directory.snapshot.identity, &entry);
+            let name = std::mem::take(&mut entry.name).into_boxed_slice();
+            (name, Arc::new(Inode::of_entry(identity, &directory.snapshot, entry)))
+        });
+        Ok(Listing { entries: entries.collect() })
+    }
+
+    /// Passes the entries of a directory from `offset` on to `add`, until it returns true because the buffer
+    /// is full.
+    pub(crate) fn for_each_entry(
+        &self,
+        number: INodeNo,
+        offset: u64,
+        mut add: impl FnMut(u64, &[u8], Listed<'_>) -> bool,
+    ) -> FuseResult<()> {
+        let listing = self.listing(number, offset)?;
+        let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
+        for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if add(at + 1, name, Listed::Dots(number)) {
+                return Ok(());
+            }
+        }
+        let first = usize::try_from(offset).unwrap_or(usize::MAX).saturating_sub(dots.len());
+        let entries = listing.entries.get(first..).unwrap_or_default();
+        for (at, (name, inode)) in (offset.max(dots.len() as u64)..).zip(entries) {
+            if add(at + 1, name, Listed::Inode(inode)) {
+                return Ok(());
+            }
+        }
+        if entries.is_empty() {
+            self.listings.done(number.0);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_file(&self, number: INodeNo, offset: u64, len: u32) -> FuseResult<Bytes> {
+        let inode = self.inode(number)?;
+        match &inode.body {
+            Body::File { content, .. } => {
+                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.failed(&error))
+            }
+            Body::Directory(_) | Body::Listed => Err(Errno::EISDIR),
+            Body::Symlink(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
+        match &self.inode(number)?.body {
+            Body::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> FuseResult<i64> {
+        let inode = self.inode(number)?;
+        let Body::File { content, .. } = &inode.body else { return Err(Errno::EINVAL) };
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = match whence {
+            SEEK_DATA => content.seek_data(offset),
+            SEEK_HOLE => content.seek_hole(offset),
+            _ => return Err(Errno::EINVAL),
+        };
+        found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
+    }
+
+    pub(crate) fn xattr(&self, number: INodeNo, name: &[u8]) -> FuseResult<Vec<u8>> {
+        if number.0 == ROOT {
+            self.requests.add();
+            return Err(Errno::NO_XATTR);
+        }
+        let inode = self.inode(number)?;
+        let name = self.xattrs.stored(name).ok_or(Errno::NO_XATTR)?;
+        inode.xattrs().and_then(|xattrs| xattrs.get(&*name)).cloned().ok_or(Errno::NO_XATTR)
+    }
+
+    pub(crate) fn xattr_names(&self, number: INodeNo) -> FuseResult<Vec<u8>> {
+        if number.0 == ROOT {
+            self.requests.add();
+            return Ok(Vec::new());
+        }
+        let inode = self.inode(number)?;
+        let names = inode.xattrs().into_iter().flat_map(|xattrs| xattrs.keys());
+        let mut listed = Vec::new();
+        for name in names {
+            listed.extend_from_slice(&self.xattrs.served(name));
+            listed.push(0);
+        }
+        Ok(listed)
+    }
+}
+
+/// Entry of a listing.
+#[derive(Clone, Copy)]
+pub(crate) enum Listed<'a> {
+    /// The directory or its parent, by inode number; the kernel does not count these as lookups.
+    Dots(u64),
+    Inode(&'a Arc<Inode>),
+}
+
+/// Returns the attributes of a negative entry, which the kernel caches.
+fn negative_entry(owner: Owner) -> FileAttr {
+    plain_attributes(0, FileType::RegularFile, 0, Timestamp(0), owner)
+}

@@ -1,0 +1,43 @@
+//! Separation of processes with read-only access from those that write.
+//!
+//! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
+//! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file
+//! while they have the store open, and each waits until no process of the other kind is left. On contention a
+//! reader yields.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::byte_lock;
+use crate::error::{IoContext, Result, StoreError};
+use crate::index::Access;
+use crate::lock_wait::PolledWait;
+use crate::session::EPOCHS_MAX;
+
+const WRITER_BYTE: u64 = EPOCHS_MAX;
+const READER_BYTE: u64 = EPOCHS_MAX + 1;
+/// Longest wait for processes of the other kind.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Locks the byte of this access mode; it stays locked until the file is closed.
+pub(crate) fn acquire(lock: &File, path: &Path, access: Access) -> Result<()> {
+    let (own, other) = match access {
+        Access::Shared => (WRITER_BYTE, READER_BYTE),
+        Access::ReadOnly => (READER_BYTE, WRITER_BYTE),
+    };
+    let mut wait = PolledWait::new(path, "to open it");
+    loop {
+        byte_lock::share(lock, own).context("lock", path)?;
+        if byte_lock::lowest(lock, other, other + 1).context("lock", path)?.is_none() {
+            return Ok(());
+        }
+        if access == Access::ReadOnly || wait.elapsed() > TIMEOUT {
+            byte_lock::release(lock, own).context("unlock", path)?;
+        }
+        if wait.elapsed() > TIMEOUT {
+            return Err(StoreError::InUse { path: path.to_owned() });
+        }
+        wait.sleep(|| None);
+    }
+}

@@ -1,0 +1,247 @@
+//! Directories beneath the root of an extraction: opens, creates and removes them without following symlinks.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{Extractor, IMPLIED_DIRECTORY, Result, behind_symlink, failed, make, mode};
+use crate::archive::refused;
+use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
+use crate::tree::{DEPTH_MAX, join};
+
+/// Flags that open a directory for listing.
+pub(super) const LIST: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const TRAVERSE: OFlags =
+    DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Most symlinks that are followed for one path, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// An open directory with its path from the root, in which no component is a symlink.
+pub(super) struct ExtractDir {
+    pub(super) fd: OwnedFd,
+    pub(super) path: Vec<u8>,
+}
+
+impl ExtractDir {
+    pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        join(&self.path, name)
+    }
+}
+
+/// Returns the type of an entry, if it exists.
+pub(super) fn kind(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>> {
+    match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed(&parent.path_of(name))(error)),
+    }
+}
+
+fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
+    let path = parent.path_of(name);
+    let fd = openat(&parent.fd, name, TRAVERSE, Mode::empty()).map_err(failed(&path))?;
+    Ok(ExtractDir { fd, path })
+}
+
+/// A directory that is being removed.
+struct Removal {
+    path: Vec<u8>,
+    directories: Vec<Vec<u8>>,
+}
+
+impl Extractor {
+    /// Opens a directory by its components and creates missing ones.
+    pub(super) fn directory(&mut self, names: &[Vec<u8>]) -> Result<ExtractDir> {
+        if let Some(directory) = self.plain_directory(names)? {
+            return Ok(directory);
+        }
+        let mut at = self.open(Vec::new())?;
+        for name in names {
+            let path = at.path_of(name);
+            at = match kind(&at, name)? {
+                Some(FileType::Directory) => open_in(&at, name)?,
+                None => self.make_implied(&at, name)?,
+                Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
+                Some(FileType::Symlink) => match self.follow(&at, name)? {
+                    Some(directory) => directory,
+                    None => {
+                        self.remove(&at, name)?;
+                        self.make_implied(&at, name)?
+                    }
+                },
+                Some(_) => return Err(refused(&path, "a file is in the place of the directory")),
+            };
+        }
+        Ok(at)
+    }
+
+    /// Opens a directory by its components; `None` if it does not exist.
+    pub(super) fn existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
+        if let Some(directory) = self.plain_directory(names)? {
+            return Ok(Some(directory));
+        }
+        if !self.is_layer() {
+            return Ok(None);
+        }
+        self.resolve(Vec::new(), names.iter().rev().cloned().collect())
+    }
+
+    /// Opens a directory if it exists and no component is a symlink.
+    fn plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
+        let path = names.join(&b'/');
+        match open_beneath(&self.root, &path, TRAVERSE) {
+            Ok(fd) => Ok(Some(ExtractDir { fd, path })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(failed(&path)(error)),
+        }
+    }
+
+    fn open(&self, path: Vec<u8>) -> Result<ExtractDir> {
+        let fd = open_beneath(&self.root, &path, TRAVERSE).map_err(failed(&path))?;
+        Ok(ExtractDir { fd, path })
+    }
+
+    fn make_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
+        self.usage.add_entries(1)?;
+        make(parent, name, mode(IMPLIED_DIRECTORY))?;
+        self.record_made(parent, name)?;
+        open_in(parent, name)
+    }
+
+    /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
+    fn follow(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
+        let at = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        self.resolve(at.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
+    }
+
+    /// Walks from the directory `at` along `rest`, whose last component comes first, as if the root of the
+    /// extraction were `/`.
+    fn resolve(&self, mut at: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            match &name[..] {
+                b"" | b"." => continue,
+                b".." => {
+                    at.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(directory) = self.plain_directory(&at)? else { return Ok(None) };
+            match kind(&directory, &name)? {
+                Some(FileType::Directory) if at.len() < DEPTH_MAX => at.push(name),
+                Some(FileType::Symlink) if links < LINKS_MAX => {
+                    links += 1;
+                    let target = readlinkat(&directory.fd, &name[..], Vec::new());
+                    let target = target.map_err(failed(&directory.path_of(&name)))?.into_bytes();
+                    if target.starts_with(b"/") {
+                        at.clear();
+                    }
+                    rest.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+                }
+                _ => return Ok(None),
+            }
+        }
+        self.plain_directory(&at)
+    }
+
+    /// Removes an entry with everything below it, if it exists.
+    pub(super) fn remove(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+        let path = parent.path_of(name);
+        match kind(parent, name)? {
+            None => return Ok(()),
+            Some(FileType::Directory) => self.empty(path.clone(), false)?,
+            Some(_) => {}
+        }
+        self.unlink(&path)
+    }
+
+    /// Removes entries from a directory that the current layer did not create.
+    pub(super) fn clear_lower(&mut self, parent: &ExtractDir) -> Result<()> {
+        self.empty(parent.path.clone(), true)
+    }
+
+    /// Removes the entries of a directory; with `keep_made`, not those created by the current layer. One
+    /// directory is open at a time, whatever the depth.
+    fn empty(&mut self, top: Vec<u8>, keep_made: bool) -> Result<()> {
+        let mut open = vec![self.unlink_files(top, keep_made)?];
+        while let Some(removal) = open.last_mut() {
+            if let Some(name) = removal.directories.pop() {
+                let path = join(&removal.path, &name);
+                open.push(self.unlink_files(path, keep_made)?);
+                continue;
+            }
+            let Some(done) = open.pop() else { break };
+            if !open.is_empty() {
+                self.remove_emptied(&done.path, keep_made)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes entries of a directory that are not directories; returns the directories that are left.
+    fn unlink_files(&self, path: Vec<u8>, keep_made: bool) -> Result<Removal> {
+        self.options.cancel.check()?;
+        let fd = open_beneath(&self.root, &path, LIST).map_err(failed(&path))?;
+        let inode = fstat(&fd).map_err(failed(&path))?.st_ino;
+        let (mut directories, mut others) = (Vec::new(), Vec::new());
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed(&path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                others.push(name.to_vec());
+            }
+        }
+        let directory = ExtractDir { fd, path };
+        for name in others {
+            match kind(&directory, &name)? {
+                Some(FileType::Directory) => directories.push(name),
+                Some(_) if keep_made && self.made.contains(&(inode, name.clone().into())) => {}
+                _ => {
+                    let unlinked = unlinkat(&directory.fd, &name[..], AtFlags::empty());
+                    unlinked.map_err(failed(&directory.path_of(&name)))?;
+                }
+            }
+        }
+        Ok(Removal { path: directory.path, directories })
+    }
+
+    /// Removes an emptied directory; with `keep_made`, not one that the current layer created or that holds
+    /// something it created.
+    fn remove_emptied(&self, path: &[u8], keep_made: bool) -> Result<()> {
+        let (above, name) = split(path);
+        let parent = self.open(above.to_vec())?;
+        let inode = fstat(&parent.fd).map_err(failed(path))?.st_ino;
+        if keep_made && self.made.contains(&(inode, name.into())) {
+            return Ok(());
+        }
+        match unlinkat(&parent.fd, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if keep_made => Ok(()),
+            done => done.map_err(failed(path)),
+        }
+    }
+
+    /// Removes a file, a symlink or an empty directory.
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        let (above, name) = split(path);
+        let parent = self.open(above.to_vec())?;
+        let flags = match kind(&parent, name)? {
+            Some(FileType::Directory) => AtFlags::REMOVEDIR,
+            Some(_) => AtFlags::empty(),
+            None => return Ok(()),
+        };
+        unlinkat(&parent.fd, name, flags).map_err(failed(path))
+    }
+}
+
+/// Splits a path into its parent and its last component.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(cut) => (&path[..cut], &path[cut + 1..]),
+        None => (b"", path),
+    }
+}

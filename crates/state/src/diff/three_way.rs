@@ -1,0 +1,106 @@
+//! Three-way diff: the changes of two trees relative to their common base.
+
+use super::{Comparison, Difference, Directory, root};
+use crate::error::Result;
+use crate::id::NodeId;
+use crate::tree::Tree;
+
+/// Changes of two trees relative to their common base.
+#[derive(Debug, Default)]
+pub struct ThreeWayDiff {
+    /// Changes of our tree.
+    pub ours: SideDiff,
+    /// Changes of their tree.
+    pub theirs: SideDiff,
+}
+
+/// Changes of one of two trees relative to their common base.
+#[derive(Debug, Default)]
+pub struct SideDiff {
+    /// Differences in directories that both trees changed, sorted by path. Renames are detected only among
+    /// these.
+    pub differences: Vec<Difference>,
+    /// Changed directories that the other tree left unchanged or removed; they were not read.
+    pub one_sided: Vec<Subtree>,
+}
+
+/// A changed directory that was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subtree {
+    /// Path of the directory; empty for the whole tree.
+    pub path: Vec<u8>,
+    pub(crate) id: NodeId,
+    pub(crate) times: Option<NodeId>,
+}
+
+impl Subtree {
+    fn slash(&self) -> Option<usize> {
+        self.path.iter().rposition(|byte| *byte == b'/')
+    }
+
+    /// Returns the path of the parent directory; `None` for the whole tree.
+    pub(crate) fn parent(&self) -> Option<&[u8]> {
+        (!self.path.is_empty()).then(|| &self.path[..self.slash().unwrap_or(0)])
+    }
+
+    /// Returns the last component of the path.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.path[self.slash().map_or(0, |at| at + 1)..]
+    }
+}
+
+/// Compares two trees with their common `base`. Directories that only one of them changed are not read.
+pub fn diff_both(base: &Tree, ours: &Tree, theirs: &Tree) -> Result<ThreeWayDiff> {
+    let mut sides = [ours, theirs].map(|tree| Side::new(base, tree));
+    for (side, tree) in sides.iter_mut().zip([ours, theirs]) {
+        side.comparison.push(Vec::new(), root(base), root(tree))?;
+    }
+    let mut waiting = Vec::new();
+    loop {
+        match_directories(&mut sides, &mut waiting);
+        let Some((path, base, changed)) = waiting.pop() else { break };
+        for (side, changed) in sides.iter_mut().zip(changed) {
+            side.comparison.compare_directories(&path, base, changed)?;
+        }
+    }
+    let [ours, theirs] = sides;
+    Ok(ThreeWayDiff { ours: ours.finish()?, theirs: theirs.finish()? })
+}
+
+struct Side<'s> {
+    comparison: Comparison<'s>,
+    one_sided: Vec<Subtree>,
+}
+
+impl<'s> Side<'s> {
+    fn new(base: &'s Tree, tree: &'s Tree) -> Self {
+        Self { comparison: Comparison::new(base.store(), tree.store()), one_sided: Vec::new() }
+    }
+
+    fn leave_unread(&mut self, path: Vec<u8>, directory: Directory) {
+        self.one_sided.push(Subtree { path, id: directory.id, times: directory.times });
+    }
+
+    fn finish(self) -> Result<SideDiff> {
+        Ok(SideDiff { differences: self.comparison.finish()?, one_sided: self.one_sided })
+    }
+}
+
+/// Matches the changed directories that both sides queued, which are in order of name. Those that both
+/// changed are pushed to `waiting`, the others are left unread.
+fn match_directories(sides: &mut [Side<'_>; 2], waiting: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
+    let [one, other] = sides;
+    let mut others = std::mem::take(&mut other.comparison.waiting).into_iter().peekable();
+    for (path, old, new) in std::mem::take(&mut one.comparison.waiting) {
+        while let Some((path, _, new)) = others.next_if(|(other, ..)| *other < path) {
+            other.leave_unread(path, new);
+        }
+        match others.next_if(|(other, ..)| *other == path) {
+            Some((path, _, changed)) => waiting.push((path, old, [new, changed])),
+            None => one.leave_unread(path, new),
+        }
+    }
+    for (path, _, new) in others {
+        other.leave_unread(path, new);
+    }
+}

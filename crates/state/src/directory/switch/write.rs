@@ -1,0 +1,211 @@
+//! Writing files and symlinks atomically.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chownat, fchmod, fstat, ftruncate, futimens, renameat,
+    symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::chunker::{BLOCK, is_zero};
+use crate::directory::attributes;
+use crate::directory::error::{Context, Result};
+use crate::directory::leftovers::temporary_name;
+use crate::error::StoreError;
+use crate::failpoint;
+use crate::node::{Extent, FileNode};
+use crate::platform::{
+    CLONES_ATTRIBUTES, DIRECTORY_HANDLE, create_named, create_unnamed, link_unnamed, open_beneath, reflink,
+    rename_into_place,
+};
+use crate::snapshot::Timestamp;
+use crate::tree::Node;
+
+use super::{Switch, times};
+
+impl Switch<'_> {
+    /// Writes a file or a symlink.
+    pub(super) fn write_leaf(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        node: &Node,
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        match node {
+            Node::Symlink(link) => self.write_symlink(fd, here, name, &link.target, modified, replace),
+            Node::File(node) => self.write_file(fd, here, name, node, modified, replace),
+            Node::Directory(_) => unreachable!("directories are made elsewhere"),
+        }
+    }
+
+    fn write_symlink(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        target: &[u8],
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        let temporary = self.temporary_name();
+        let first: &[u8] = if replace { &temporary } else { name };
+        match symlinkat(target, fd, first) {
+            Err(Errno::EXIST) => return Err(self.collision(here)),
+            other => other.context("create", &self.full_path(here))?,
+        }
+        if let Some((user, group)) = self.options.owner {
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            chownat(fd, first, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
+                .context("give away", &self.full_path(here))?;
+        }
+        if let Some(modified) = modified {
+            utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+                .context("set the times of", &self.full_path(here))?;
+        }
+        if replace {
+            renameat(fd, first, fd, name).context("replace", &self.full_path(here))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file under a temporary name, or unnamed, until it is complete.
+    pub(super) fn write_file(
+        &self,
+        fd: &OwnedFd,
+        here: &[u8],
+        name: &[u8],
+        node: &FileNode,
+        modified: Option<Timestamp>,
+        replace: bool,
+    ) -> Result<()> {
+        let temporary = self.temporary_name();
+        let mode = Mode::RUSR | Mode::WUSR;
+        let source = self.same_file(here, node.size());
+        let unnamed = create_unnamed(fd, mode).context("create a file beside", &self.full_path(here))?;
+        let mut named = unnamed.is_none();
+        let (file, shared) = match unnamed {
+            Some(file) => {
+                let shared = source.is_some_and(|source| reflink(&file, &source));
+                (file, shared)
+            }
+            None => create_named(fd, &temporary, mode, source.as_ref())
+                .context("create", &self.full_path(here))?,
+        };
+        let file = File::from(file);
+        let placed = self.fill(&file, shared, here, node, modified).and_then(|()| {
+            failpoint::hit("checkout-file").context("write", &self.full_path(here))?;
+            if !named {
+                let to: &[u8] = if replace { &temporary } else { name };
+                match link_unnamed(&file, fd, to) {
+                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    other => other.context("name", &self.full_path(here))?,
+                }
+                named = replace;
+            }
+            if named {
+                failpoint::hit("checkout-named").context("write", &self.full_path(here))?;
+                match rename_into_place(fd, &temporary, name, replace) {
+                    Err(Errno::EXIST) if !replace => return Err(self.collision(here)),
+                    other => other.context("replace", &self.full_path(here))?,
+                }
+                named = false;
+            }
+            Ok(())
+        });
+        if placed.is_err() && named {
+            // The original error is more useful than a failure to clean up.
+            unlinkat(fd, temporary.as_slice(), AtFlags::empty()).unwrap_or(());
+        }
+        placed
+    }
+
+    /// Sets content and attributes of a file; `shared` means that it already has its content.
+    fn fill(
+        &self,
+        file: &File,
+        shared: bool,
+        here: &[u8],
+        node: &FileNode,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
+        let at_path = || self.full_path(here);
+        if !shared {
+            self.write_content(file, here, node)?;
+        }
+        self.bytes.fetch_add(node.size(), Ordering::Relaxed);
+        let fresh = !(shared && CLONES_ATTRIBUTES);
+        attributes::write(file, &self.attributes(&node.xattrs), fresh)
+            .context("set the attributes of", &at_path())?;
+        // Before the mode: changing the owner clears set-id bits.
+        self.set_owner(file, here)?;
+        fchmod(file, self.mode(node.mode)).context("change", &at_path())?;
+        if let Some(modified) = modified {
+            futimens(file, &times(modified)).context("set the times of", &at_path())?;
+        }
+        Ok(())
+    }
+
+    /// Opens the same file in one of the `share` directories, for a reflink copy.
+    fn same_file(&self, here: &[u8], size: u64) -> Option<OwnedFd> {
+        let source = self.options.share.iter().find_map(|directory| {
+            let root = rustix::fs::open(directory, DIRECTORY_HANDLE, Mode::empty()).ok()?;
+            open_beneath(&root, here, OFlags::RDONLY | OFlags::NONBLOCK).ok()
+        })?;
+        let same_size = fstat(&source).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == size
+        });
+        same_size.then_some(source)
+    }
+
+    fn write_content(&self, file: &File, here: &[u8], node: &FileNode) -> Result<()> {
+        let at_path = || self.full_path(here);
+        let mut at = 0;
+        for extent in &node.extents {
+            if let Extent::Data { chunk, len } = extent {
+                let content = self.store.read_chunk(chunk)?;
+                if content.len() as u64 != *len {
+                    return Err(StoreError::MissingChunk(*chunk).into());
+                }
+                self.count_write(*len, here)?;
+                write_sparsely(file, &content, at).context("write", &at_path())?;
+            }
+            at += extent.len();
+        }
+        let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
+        if ends_in_hole || node.extents.len() == 1 {
+            ftruncate(file, at).context("write", &at_path())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn temporary_name(&self) -> Vec<u8> {
+        temporary_name(self.mark, self.temporary.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Writes content without its blocks of zeros.
+fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<()> {
+    if content.len() < BLOCK || !content.chunks(BLOCK).any(is_zero) {
+        return file.write_all_at(content, offset);
+    }
+    let mut at = offset;
+    let mut rest = content;
+    while !rest.is_empty() {
+        // Blocks are aligned in the file, not in the content.
+        let len = (BLOCK - (at % BLOCK as u64) as usize).min(rest.len());
+        let (block, tail) = rest.split_at(len);
+        if !(len == BLOCK && is_zero(block)) {
+            file.write_all_at(block, at)?;
+        }
+        at += len as u64;
+        rest = tail;
+    }
+    Ok(())
+}

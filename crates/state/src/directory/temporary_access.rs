@@ -1,0 +1,76 @@
+//! Temporary access to directories whose mode, or that of a parent, denies it to their owner.
+//!
+//! Missing permission bits are added for the duration of an operation, and the modes are restored afterwards.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Access, Mode, fchmod, fstat};
+use rustix::io::Errno;
+
+use super::error::{Context, Result};
+use super::path::{full_path, open_as_owner, open_directory};
+use super::read::fingerprint;
+use super::stat_index::StatFingerprint;
+
+/// Directories beneath a root whose modes were changed temporarily.
+pub(super) struct TemporaryAccess<'r> {
+    root: &'r OwnedFd,
+    /// Path of the root, for error messages.
+    at: &'r Path,
+    /// Original modes in the order of the changes: parents before children.
+    modes: Mutex<Vec<(Vec<u8>, Mode)>>,
+}
+
+impl<'r> TemporaryAccess<'r> {
+    pub(super) fn new(root: &'r OwnedFd, at: &'r Path) -> Self {
+        Self { root, at, modes: Mutex::default() }
+    }
+
+    /// Opens a directory. If access is denied, first adds the missing permissions to it and to its parents.
+    pub(super) fn open(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
+        match self.grant(path, need) {
+            Err(Errno::ACCESS) => {}
+            other => return other,
+        }
+        for above in above(path) {
+            match self.grant(above, Access::EXEC_OK) {
+                // A directory of another user may still be searchable: opening the entry below shows that.
+                Ok(_) | Err(Errno::ACCESS) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.grant(path, need)
+    }
+
+    fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
+        let (fd, before) = open_as_owner(self.root, path, need)?;
+        let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
+        modes.extend(before.map(|mode| (path.to_vec(), mode)));
+        Ok(fd)
+    }
+
+    /// Restores all modes, even if one of them fails. Returns the fingerprints of the directories afterwards.
+    pub(super) fn restore(&self) -> Result<Vec<(Vec<u8>, StatFingerprint)>> {
+        let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
+        // Children first: a restored parent may deny access to them.
+        let done: Vec<Result<_>> =
+            modes.into_iter().rev().map(|(path, mode)| self.restore_mode(path, mode)).collect();
+        done.into_iter().collect()
+    }
+
+    fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
+        let here = || full_path(self.at, &path);
+        let fd = open_directory(self.root, &path).context("open", &here())?;
+        fchmod(&fd, mode).context("change", &here())?;
+        let fingerprint = fingerprint(&fstat(&fd).context("stat", &here())?);
+        Ok((path, fingerprint))
+    }
+}
+
+/// Iterates over the parents of a path, from the root down.
+fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+    std::iter::once(0).chain(ends).map(|end| &path[..end])
+}

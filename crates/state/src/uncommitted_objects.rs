@@ -1,0 +1,78 @@
+//! Objects that are not committed, readable like those of the store.
+//!
+//! This makes it possible to read and compare the tree that a commit would produce without writing to the
+//! store: objects that only this tree has are looked up here before the store is queried.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::batch::{Batch, BulkPack, Contents};
+use crate::error::{Result, StoreError};
+use crate::pack::Location;
+use crate::record::{self, Kind};
+use crate::session::Guard;
+use crate::store::{Inner, Store};
+
+/// Objects collected by a batch that will never be committed.
+pub(crate) struct UncommittedObjects {
+    buffer: Vec<u8>,
+    locations: HashMap<(Kind, [u8; 32]), ObjectLocation>,
+    /// Open and locked, so that garbage collection leaves the packs alone. They are deleted on drop.
+    bulk: Vec<BulkPack>,
+    store: Arc<Inner>,
+    /// Content that was streamed in earlier.
+    staged: Option<Arc<Batch>>,
+    /// Protects stored objects that these objects refer to from garbage collection.
+    _guard: Arc<Guard>,
+}
+
+enum ObjectLocation {
+    Memory { offset: usize, len: usize },
+    Pack(Location),
+}
+
+impl UncommittedObjects {
+    pub(crate) fn new(
+        store: &Store,
+        contents: Contents,
+        staged: Option<Arc<Batch>>,
+        guard: Arc<Guard>,
+    ) -> Self {
+        let Contents { buffer, objects, bulk } = contents;
+        let in_memory = objects.iter().map(|object| {
+            let location =
+                ObjectLocation::Memory { offset: object.offset as usize, len: object.len as usize };
+            ((object.kind, object.id), location)
+        });
+        let in_packs = bulk.iter().flat_map(|pack| {
+            let location = |object| ObjectLocation::Pack(pack.location(object));
+            pack.objects.iter().map(move |object| ((object.kind, object.id), location(object)))
+        });
+        let locations = in_packs.chain(in_memory).collect();
+        Self { buffer, locations, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
+    }
+
+    /// Returns the content of an object; `None` if it is not in this set.
+    pub(crate) fn read(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+        match self.locations.get(&(kind, *id)) {
+            Some(ObjectLocation::Memory { offset, len }) => {
+                let record = record::open(&self.buffer[*offset..offset + len]);
+                record.map(Some).map_err(|source| StoreError::Undecodable {
+                    what: "a record that is not committed".to_owned(),
+                    source,
+                })
+            }
+            Some(ObjectLocation::Pack(location)) => self.store.packs.read(*location, kind, id),
+            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
+        }
+    }
+}
+
+impl Drop for UncommittedObjects {
+    fn drop(&mut self) {
+        for pack in &self.bulk {
+            // Garbage collection removes a pack that could not be deleted here.
+            drop(std::fs::remove_file(self.store.packs.path(pack.number)));
+        }
+    }
+}

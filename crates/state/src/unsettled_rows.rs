@@ -1,0 +1,293 @@
+//! Rows of the latest small commits that are not in the tables of the index yet.
+//!
+//! Ids are random, so putting the dozen objects of a small commit and its snapshot into their tables would
+//! write a dozen pages or more. Instead they become one row of the table `recent`, and each process caches
+//! the content of those rows in memory. Once there are enough rows, they are settled: their objects move into
+//! the tables together, sorted by id.
+//!
+//! Code that removes objects or snapshots from the tables settles first, in the same transaction. Otherwise a
+//! second copy of an object in an unsettled row would replace the removed one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLock};
+
+use heed::{PutFlags, RoTxn, RwTxn};
+
+use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::error::{IoContext, Result, StoreError};
+use crate::failpoint;
+use crate::id::{ById, SnapshotId, TreeId};
+use crate::index::{Index, LogState};
+use crate::log_record::Change;
+use crate::pack::Location;
+use crate::record::Kind;
+use crate::references_of::ObjectId;
+use crate::snapshot::Snapshot;
+
+/// Most objects of a commit that becomes one row. A larger one writes into the tables itself.
+const ROW_OBJECTS_MAX: usize = 64;
+/// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
+/// into the tables itself.
+const ROW_MAX: usize = 6 << 10;
+/// Objects and snapshots in rows above which they are settled: enough to fill the table pages they go to, few
+/// enough to be read by every process that opens the store.
+const UNSETTLED_MAX: u32 = 4096;
+/// Tag of a snapshot in a row, in the position of an object's kind.
+const SNAPSHOT_TAG: u8 = 3;
+
+/// Content of the unsettled rows, as far as this process has read them.
+#[derive(Default)]
+pub(crate) struct UnsettledCache {
+    rows: RwLock<CachedRows>,
+}
+
+#[derive(Default)]
+struct CachedRows {
+    /// [`LogState::settled`] when the rows were read. If it changed since, the cached rows are gone from the
+    /// table.
+    settled: u64,
+    /// Number of the last commit whose row was read.
+    last_read: u64,
+    objects: HashMap<ObjectId, Location, ById>,
+    snapshots: BTreeMap<SnapshotId, Snapshot>,
+}
+
+/// Objects and snapshots of one commit.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) objects: Vec<(ObjectId, Location)>,
+    pub(crate) snapshots: Vec<Snapshot>,
+}
+
+impl Row {
+    /// Returns the number of objects and snapshots.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len() + self.snapshots.len()
+    }
+
+    /// Encodes the row; `None` if it is too large for the table `recent`.
+    pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
+        let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
+        few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
+    }
+
+    /// Encodes the objects (`kind u8, id, location` each), then the snapshots.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut row = Vec::with_capacity(self.objects.len() * 45 + self.snapshots.len() * 200);
+        for ((kind, id), location) in &self.objects {
+            row.push(*kind as u8);
+            row.extend_from_slice(id);
+            row.extend_from_slice(&location.encode());
+        }
+        for snapshot in &self.snapshots {
+            row.push(SNAPSHOT_TAG);
+            row.blob(&snapshot.encode());
+        }
+        row
+    }
+
+    pub(crate) fn decode(row: &[u8]) -> Decoded<Self> {
+        let mut reader = Reader::new(row);
+        let mut found = Self::default();
+        while !reader.is_empty() {
+            let kind = match reader.u8()? {
+                kind if kind == Kind::Chunk as u8 => Kind::Chunk,
+                kind if kind == Kind::Node as u8 => Kind::Node,
+                SNAPSHOT_TAG => {
+                    found.snapshots.push(Snapshot::decode(reader.blob()?)?);
+                    continue;
+                }
+                _ => return Err(DecodeError("neither a chunk, a node nor a snapshot")),
+            };
+            if !found.snapshots.is_empty() {
+                return Err(DecodeError("an object behind a snapshot"));
+            }
+            let id = reader.array()?;
+            let location = Location { pack: reader.u32()?, offset: reader.u32()?, len: reader.u32()? };
+            found.objects.push(((kind, id), location));
+        }
+        Ok(found)
+    }
+}
+
+impl CachedRows {
+    fn covers(&self, state: &LogState) -> bool {
+        self.settled == state.settled && self.last_read >= state.sequence
+    }
+}
+
+impl Index {
+    /// Returns the location of an object that is in an unsettled row.
+    pub(crate) fn unsettled_location(&self, txn: &RoTxn<'_>, object: &ObjectId) -> Result<Option<Location>> {
+        self.query_cache(txn, |rows| rows.objects.get(object).copied())
+    }
+
+    /// Returns the snapshot with this id, settled or not.
+    pub(crate) fn snapshot(&self, txn: &RoTxn<'_>, id: &SnapshotId) -> Result<Option<Snapshot>> {
+        if let Some(record) = self.snapshots.get(txn, id.as_bytes())? {
+            return decode_snapshot(record).map(Some);
+        }
+        self.query_cache(txn, |rows| rows.snapshots.get(id).cloned())
+    }
+
+    /// Calls `more` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
+    pub(crate) fn snapshots_from(
+        &self,
+        txn: &RoTxn<'_>,
+        start: &[u8],
+        mut more: impl FnMut(SnapshotId) -> bool,
+    ) -> Result<()> {
+        for row in self.snapshots.prefix_iter(txn, start)? {
+            let id = row?.0.try_into().ok().map(SnapshotId::from_bytes);
+            if id.is_some_and(|id| !more(id)) {
+                return Ok(());
+            }
+        }
+        let begins = |id: &&SnapshotId| id.as_bytes().starts_with(start);
+        let recent: Vec<SnapshotId> =
+            self.query_cache(txn, |rows| rows.snapshots.keys().filter(begins).copied().collect())?;
+        recent.into_iter().all(more);
+        Ok(())
+    }
+
+    /// Returns the ids of all snapshots that have this tree.
+    pub(crate) fn snapshots_with_tree(&self, txn: &RoTxn<'_>, tree: &TreeId) -> Result<Vec<SnapshotId>> {
+        let mut found = Vec::new();
+        for row in self.trees.prefix_iter(txn, tree.as_bytes())? {
+            found.extend(row?.0[32..].try_into().ok().map(SnapshotId::from_bytes));
+        }
+        found.extend(self.query_cache(txn, |rows| -> Vec<SnapshotId> {
+            let with_tree = rows.snapshots.values().filter(|snapshot| snapshot.tree == *tree);
+            with_tree.map(|snapshot| snapshot.id).collect()
+        })?);
+        Ok(found)
+    }
+
+    /// Calls `found` for every snapshot that `txn` sees, settled ones first.
+    pub(crate) fn for_each_snapshot(&self, txn: &RoTxn<'_>, mut found: impl FnMut(Snapshot)) -> Result<()> {
+        for row in self.snapshots.iter(txn)? {
+            found(decode_snapshot(row?.1)?);
+        }
+        self.for_each_row(txn, |row| row.snapshots.into_iter().for_each(&mut found))
+    }
+
+    /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if needed.
+    /// None of it is in the tables.
+    fn query_cache<T: Default>(&self, txn: &RoTxn<'_>, query: impl FnOnce(&CachedRows) -> T) -> Result<T> {
+        let Some(state) = self.log_state(txn)? else { return Ok(T::default()) };
+        if state.unsettled_count == 0 {
+            return Ok(T::default());
+        }
+        {
+            let rows = self.unsettled_cache.rows.read().unwrap_or_else(PoisonError::into_inner);
+            if rows.covers(&state) {
+                return Ok(query(&rows));
+            }
+        }
+        let mut rows = self.unsettled_cache.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if !rows.covers(&state) {
+            self.read_rows(txn, &state, &mut rows)?;
+        }
+        Ok(query(&rows))
+    }
+
+    /// Reads the rows of commits that are complete in `txn`. A commit that is still being written may fail,
+    /// and another one may get its number.
+    fn read_rows(&self, txn: &RoTxn<'_>, state: &LogState, rows: &mut CachedRows) -> Result<()> {
+        if rows.settled != state.settled {
+            rows.objects.clear();
+            rows.snapshots.clear();
+            (rows.settled, rows.last_read) = (state.settled, state.settled);
+        }
+        let (after, last) = (rows.last_read.to_be_bytes(), state.sequence.to_be_bytes());
+        let range = (Bound::Excluded(&after[..]), Bound::Included(&last[..]));
+        for row in self.unsettled.range(txn, &range)? {
+            let row = Row::decode(row?.1).map_err(unreadable)?;
+            for (object, location) in row.objects {
+                rows.objects.entry(object).or_insert(location);
+            }
+            rows.snapshots.extend(row.snapshots.into_iter().map(|snapshot| (snapshot.id, snapshot)));
+        }
+        rows.last_read = state.sequence;
+        Ok(())
+    }
+
+    /// Stores the encoded [`Row`] of commit `sequence`.
+    pub(crate) fn put_unsettled(&self, txn: &mut RwTxn<'_>, sequence: u64, row: &[u8]) -> Result<()> {
+        Ok(self.unsettled.put_with_flags(txn, PutFlags::APPEND, &sequence.to_be_bytes(), row)?)
+    }
+
+    /// Calls `found` for every object in an unsettled row.
+    pub(crate) fn for_each_unsettled(
+        &self,
+        txn: &RoTxn<'_>,
+        mut found: impl FnMut(ObjectId, Location),
+    ) -> Result<()> {
+        self.for_each_row(txn, |row| {
+            row.objects.into_iter().for_each(|(object, location)| found(object, location));
+        })
+    }
+
+    fn for_each_row(&self, txn: &RoTxn<'_>, mut found: impl FnMut(Row)) -> Result<()> {
+        for row in self.unsettled.iter(txn)? {
+            found(Row::decode(row?.1).map_err(unreadable)?);
+        }
+        Ok(())
+    }
+
+    /// Settles if more than [`UNSETTLED_MAX`] objects and snapshots are in rows.
+    pub(crate) fn settle_if_many(&self, txn: &mut RwTxn<'_>) -> Result<()> {
+        match self.log_state(txn)? {
+            Some(state) if state.unsettled_count > UNSETTLED_MAX => self.settle(txn),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the content of all rows into the tables.
+    pub(crate) fn settle(&self, txn: &mut RwTxn<'_>) -> Result<()> {
+        let Some(mut state) = self.log_state(txn)? else { return Ok(()) };
+        let mut objects = Vec::with_capacity(state.unsettled_count as usize);
+        let mut snapshots = Vec::new();
+        self.for_each_row(txn, |row| {
+            objects.extend(row.objects);
+            snapshots.extend(row.snapshots);
+        })?;
+        // The older of two copies wins, as it does in the cache.
+        objects.sort_by_key(|(object, _)| *object);
+        for (object, location) in objects {
+            self.put_object(txn, &object, location)?;
+        }
+        for snapshot in snapshots {
+            self.apply(txn, &Change::PutSnapshot(snapshot))?;
+        }
+        failpoint::hit("settle").context("write the index in", self.env.path())?;
+        self.unsettled.clear(txn)?;
+        (state.settled, state.unsettled_count) = (state.sequence, 0);
+        self.put_log_state(txn, &state)
+    }
+
+    /// Puts an object into its table. The first copy wins; a second one stays unused until its pack is
+    /// rewritten.
+    pub(crate) fn put_object(
+        &self,
+        txn: &mut RwTxn<'_>,
+        (kind, id): &ObjectId,
+        location: Location,
+    ) -> Result<()> {
+        let table = self.objects(*kind);
+        match table.put_with_flags(txn, PutFlags::NO_OVERWRITE, id, &location.encode()) {
+            Err(heed::Error::Mdb(heed::MdbError::KeyExist)) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+fn decode_snapshot(record: &[u8]) -> Result<Snapshot> {
+    Snapshot::decode(record)
+        .map_err(|source| StoreError::Undecodable { what: "a snapshot".to_owned(), source })
+}
+
+fn unreadable(source: DecodeError) -> StoreError {
+    StoreError::Undecodable { what: "a row of recent commits".to_owned(), source }
+}

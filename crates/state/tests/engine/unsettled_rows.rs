@@ -1,0 +1,182 @@
+//! Objects of small commits: visible to all processes before and after they are settled.
+
+use workspace_state::testing::make_log_state_unreadable;
+use workspace_state::{Resolved, Snapshot, SnapshotId, Store, Tree};
+
+use crate::child::{ChildProcess, say, text, wait_for_parent};
+use crate::support::{
+    assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise, pack_bytes,
+};
+
+/// Number of commits, at four objects each, after which rows are settled.
+const MANY: u64 = 1_500;
+
+fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot {
+    let mut tree = from.map_or_else(|| store.empty_tree(), |id| store.restore(&id)).unwrap();
+    tree.write(format!("{}/file", seed % 7), noise(seed, 100)).unwrap();
+    tree.commit(buffered("small")).unwrap()
+}
+
+#[test]
+fn objects_of_small_commits_are_readable_before_and_after_settling() {
+    let (_home, store) = new_store();
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    for seed in 0..MANY {
+        snapshots.push(commit_small(&store, snapshots.last().map(|last| last.id), seed));
+    }
+    for (seed, snapshot) in snapshots.iter().enumerate().step_by(97) {
+        let seed = seed as u64;
+        let content = store.restore(&snapshot.id).unwrap().read(format!("{}/file", seed % 7)).unwrap();
+        assert_eq!(content, noise(seed, 100));
+    }
+    assert_sound(&store);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_sound(&store);
+    drop(store);
+    assert_sound(&Store::rebuild_index(path).unwrap());
+}
+
+/// Role: reports the content of each snapshot that the parent names, and commits in between.
+pub(crate) fn read_and_commit(arguments: &[&str]) {
+    let [store, first] = arguments else { panic!("store, snapshot") };
+    let store = Store::open(store).unwrap();
+    let mut last: SnapshotId = first.parse().unwrap();
+    for seed in 0..MANY {
+        last = commit_small(&store, Some(last), 10_000 + seed).id;
+        if seed % 300 == 0 {
+            say(&last.to_string());
+            wait_for_parent();
+            // Objects that the parent committed meanwhile are found by id: content is shared, not copied.
+            for found in store.snapshots().unwrap() {
+                store.restore(&found.id).unwrap().list("").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn two_processes_see_each_others_small_commits() {
+    let (_home, store) = new_store();
+    let first = commit_small(&store, None, 0);
+    let mut child = ChildProcess::start("read-and-commit", &[text(store.path()), &first.id.to_string()]);
+    let mut seed = 1;
+    while let Some(line) = child.next_line() {
+        let theirs: SnapshotId = line.parse().unwrap();
+        let tree = store.restore(&theirs).unwrap();
+        assert!(!tree.list("").unwrap().is_empty());
+        for _ in 0..200 {
+            commit_small(&store, Some(theirs), seed);
+            seed += 1;
+        }
+        child.let_go();
+    }
+    child.finish().assert_success();
+    collect(&store);
+    assert_sound(&store);
+}
+
+/// The same directories in two commits are two copies of the same objects, here one that is settled and one
+/// that is not. The second must not replace the first once that, and its references, were deleted.
+#[test]
+fn a_second_copy_does_not_replace_a_deleted_object() {
+    let (_home, store) = new_store();
+    let commit = || {
+        let mut tree = store.empty_tree().unwrap();
+        tree.write("a/b/c", noise(1, 30_000)).unwrap();
+        tree.commit(buffered("copy")).unwrap()
+    };
+    let first = commit();
+    let garbage = commit_file(&store, "garbage", "garbage");
+    store.remove_snapshots(&[garbage.id]).unwrap();
+    assert!(collect(&store).dead_objects > 0, "a collection that finds something settles");
+    let second = commit();
+    let directory = Tree::of_snapshot(&store, &first).unwrap().entry("a").unwrap().unwrap();
+    store.remove_snapshots(&[first.id, second.id]).unwrap();
+    collect(&store);
+    collect(&store);
+    let refused = store.empty_tree().unwrap().graft("copy", &directory);
+    assert!(refused.is_err(), "what the directory held is gone");
+    let again = commit();
+    collect(&store);
+    assert_eq!(store.restore(&again.id).unwrap().read("a/b/c").unwrap(), noise(1, 30_000));
+    assert_sound(&store);
+}
+
+#[test]
+fn an_index_of_another_version_is_built_again() {
+    let (_home, store) = new_store();
+    let snapshot = commit_small(&store, None, 1);
+    let path = store.path().to_owned();
+    drop(store);
+    make_log_state_unreadable(&path).unwrap();
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.restore(&snapshot.id).unwrap().read("1/file").unwrap(), noise(1, 100));
+    assert_usable(&store);
+    assert_sound(&store);
+}
+
+/// Preallocated zeros after the end of the log make syncs cheap while the store is open; they are truncated
+/// at close.
+#[test]
+fn a_closed_store_has_no_preallocated_zeros() {
+    let (_home, store) = new_store();
+    for seed in 0..10 {
+        commit_file(&store, "file", noise(seed, 100));
+    }
+    let path = store.path().to_owned();
+    assert!(pack_bytes(&path) > 1 << 20, "zeros were written ahead");
+    drop(store);
+    assert!(pack_bytes(&path) < 1 << 16);
+    let store = Store::open(&path).unwrap();
+    assert_usable(&store);
+    assert_sound(&store);
+}
+
+/// Checks that all lookups find these snapshots.
+fn assert_found(store: &Store, expected: &[Snapshot]) {
+    assert_eq!(store.snapshots().unwrap(), expected);
+    for snapshot in expected {
+        assert_eq!(store.find_snapshot(&snapshot.id).unwrap().as_ref(), Some(snapshot));
+        assert!(store.snapshots_with_tree(&snapshot.tree).unwrap().contains(&snapshot.id));
+        let start = &snapshot.id.to_string()[..35];
+        assert!(!matches!(store.resolve(start).unwrap(), Resolved::None));
+    }
+}
+
+#[test]
+fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
+    let (_home, store) = new_store();
+    let mut expected: Vec<Snapshot> = Vec::new();
+    for seed in 0..3 {
+        // Every other one has a message that is too long for a row.
+        for text in ["short".to_owned(), "long ".repeat(3000)] {
+            let mut tree = store.empty_tree().unwrap();
+            tree.write("file", noise(seed, 10)).unwrap();
+            expected.push(tree.commit(buffered(&text)).unwrap());
+        }
+    }
+    assert_found(&store, &expected);
+    assert_eq!(store.snapshots_with_tree(&expected[0].tree).unwrap().len(), 2);
+    // Removing one settles the others.
+    store.remove_snapshots(&[expected.remove(2).id]).unwrap();
+    assert_found(&store, &expected);
+    // A commit without objects has only its snapshot in the row.
+    expected.push(store.restore(&expected[0].id).unwrap().commit(buffered("the same")).unwrap());
+    expected.push(commit_file(&store, "file", "later"));
+    assert_found(&store, &expected);
+    let removed = expected.pop().unwrap();
+    store.remove_snapshots(&[removed.id]).unwrap();
+    assert_eq!(store.find_snapshot(&removed.id).unwrap(), None);
+    assert_found(&store, &expected);
+    collect(&store);
+    assert_found(&store, &expected);
+    let path = store.path().to_owned();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_found(&store, &expected);
+    assert_sound(&store);
+    drop(store);
+    assert_found(&Store::rebuild_index(path).unwrap(), &expected);
+}

@@ -1,0 +1,134 @@
+//! Disk space for layers.
+//!
+//! Layers are not charged to any owner's quota, because several owners may share one. They leave twice as
+//! much space free as sandboxes must, so that no sandbox is ended because a layer was written. If there is
+//! less, unused layers are dropped, the least recently used first. Their total size is limited to a part of
+//! the disk, too.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use workspace_host::free_space::{Shortage, size};
+use workspace_state::{Cancel, WriteLimit};
+
+use super::{Collected, Inner, Key, LayerState, Layers};
+
+/// Multiple of the reserve that layers leave free.
+const RESERVE_FACTOR: u64 = 2;
+/// Unused layers take at most 1/N of the disk.
+const UNUSED_SHARE: u64 = 4;
+/// Bytes written between two checks of the free space.
+const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
+
+/// Counts written bytes, and fails if the disk is too full.
+#[derive(Debug)]
+pub(super) struct Counter {
+    layers: Arc<Inner>,
+    written: AtomicU64,
+}
+
+impl Counter {
+    pub(super) fn bytes(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
+impl WriteLimit for Counter {
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
+        let is_due = (before + bytes) / CHECK_INTERVAL_BYTES > before / CHECK_INTERVAL_BYTES;
+        if is_due { self.layers.free_space() } else { Ok(()) }
+    }
+}
+
+impl Layers {
+    /// Creates a counter for writes on the disk of the layers.
+    pub(super) fn counter(&self) -> Arc<Counter> {
+        Arc::new(Counter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
+    }
+
+    /// Drops unused layers until there is enough free space. Returns false if there is not.
+    pub(crate) fn drop_unused(&self) -> bool {
+        self.0.free_space().is_ok()
+    }
+
+    /// Returns layers with their sizes in bytes.
+    pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
+        let state = self.0.lock();
+        let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);
+        names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
+    }
+
+    /// Returns a limit for other writes on the disk of the layers.
+    pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
+        self.counter()
+    }
+}
+
+impl Inner {
+    /// Drops unused layers, the least recently used first, until there is enough free space. Fails if there
+    /// is not.
+    pub(super) fn free_space(&self) -> io::Result<()> {
+        let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
+        if shortage().is_none() {
+            return Ok(());
+        }
+        // One thread at a time: several would drop more than needed.
+        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(short) = shortage() {
+            if !self.drop_oldest() {
+                return Err(io::Error::new(io::ErrorKind::StorageFull, short.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops unused layers while they exceed their part of the disk.
+    pub(super) fn bound_unused(&self) {
+        let most = size(&self.root).map_or(u64::MAX, |all| all / UNUSED_SHARE);
+        let _lock = self.dropping.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.lock().unused_bytes() > most && self.drop_oldest() {}
+    }
+
+    /// Drops the least recently used of the unused stacks, with all layers that nothing else needs. Returns
+    /// false if there is none, or it cannot be removed.
+    fn drop_oldest(&self) -> bool {
+        loop {
+            let (stack, layers) = {
+                let mut state = self.lock();
+                let oldest = state.oldest_unused();
+                (oldest, state.take_unneeded(oldest.as_slice()))
+            };
+            if stack.is_none() && layers.is_empty() {
+                return false;
+            }
+            match self.remove_unused(stack.as_slice(), layers, &Cancel::new()) {
+                // All layers of a stack may be shared with others.
+                Ok(Collected { layers: 0, .. }) => {}
+                Ok(Collected { layers, bytes, .. }) => {
+                    tracing::info!(layers, bytes, "dropped unused layers to make room");
+                    return true;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to drop unused layers");
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+impl LayerState {
+    /// Returns the size of unused layers in bytes.
+    fn unused_bytes(&self) -> u64 {
+        let unused = self.layers.iter().filter(|(name, _)| !self.users.contains_key(*name));
+        unused.map(|(_, layer)| layer.bytes).sum()
+    }
+
+    /// Returns the least recently used of the unused stacks.
+    fn oldest_unused(&self) -> Option<Key> {
+        let unused = self.stacks.values().filter(|(stack, _)| !self.is_used(stack));
+        unused.min_by_key(|(_, used)| *used).map(|(stack, _)| stack.key)
+    }
+}

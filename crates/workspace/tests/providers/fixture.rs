@@ -1,0 +1,209 @@
+//! A store with workspaces.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, ExitCode, Output};
+
+use libtest_mimic::Trial;
+use tempfile::TempDir;
+use workspace_host::holder::Holder;
+use workspace_host::overlay;
+use workspace_state::{
+    CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
+    snapshot_directory,
+};
+use workspace_workspace::{Choice, Kind, LazyCommand, Options, Workspaces};
+
+use crate::image::{self, Image};
+use crate::listing::{self, listing};
+
+/// Argument that makes this program serve a lazy mount.
+pub(crate) const LAZY_MOUNT: &str = "serve-view";
+
+/// Serves a lazy mount if the argument says so.
+pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next()? != LAZY_MOUNT {
+        return None;
+    }
+    match workspace_mount::daemon_main(words) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("{error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Provider and file system of a test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    pub(crate) kind: Kind,
+    /// File system of an image that is mounted for it; `None` for that of temporary files.
+    pub(crate) filesystem: Option<&'static str>,
+}
+
+impl Setting {
+    pub(crate) const OVERLAY: Self = Self { kind: Kind::Overlay, filesystem: None };
+    pub(crate) const COPY: Self = Self { kind: Kind::Copy, filesystem: None };
+
+    /// Returns all settings that are available here. Clones need a file system with reflinks, and only root
+    /// can mount one.
+    pub(crate) fn all() -> Vec<Self> {
+        let clone = |filesystem| Self { kind: Kind::Clone, filesystem: Some(filesystem) };
+        let clones = if rustix::process::geteuid().is_root() { &["xfs", "btrfs"][..] } else { &[] };
+        let clones = clones.iter().copied().filter(|filesystem| image::is_available(filesystem)).map(clone);
+        [Self::OVERLAY, Self::COPY].into_iter().chain(clones).collect()
+    }
+
+    pub(crate) fn trial(self, name: &str, test: impl FnOnce() + Send + 'static) -> Trial {
+        let on = self.filesystem.map(|filesystem| format!("_{filesystem}")).unwrap_or_default();
+        Trial::test(format!("{}{on}::{name}", self.kind), move || {
+            test();
+            Ok(())
+        })
+    }
+}
+
+pub(crate) struct Fixture {
+    pub(crate) home: TempDir,
+    pub(crate) store: Store,
+    pub(crate) holder: Holder,
+    /// `None` while they are not open.
+    pub(crate) workspaces: Option<Workspaces>,
+    pub(crate) kind: Kind,
+    lazy: bool,
+    /// Dropped last.
+    _image: Option<Image>,
+}
+
+impl Fixture {
+    pub(crate) fn new(setting: Setting) -> Self {
+        let image = setting.filesystem.map(|filesystem| Image::new(filesystem, image::SIZE));
+        Self::within(image, setting.kind, false)
+    }
+
+    pub(crate) fn with_lazy_mount(setting: Setting) -> Self {
+        Self::within(None, setting.kind, true)
+    }
+
+    /// Creates a fixture whose files are all in an image.
+    pub(crate) fn within(image: Option<Image>, kind: Kind, lazy: bool) -> Self {
+        let home = match &image {
+            Some(image) => tempfile::tempdir_in(image.path()).unwrap(),
+            None => tempfile::tempdir().unwrap(),
+        };
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let holder = Holder::find_or_start(home.path()).unwrap();
+        let mut fixture = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
+        fixture.open();
+        fixture
+    }
+
+    /// Opens the workspaces as another process would.
+    pub(crate) fn open(&mut self) {
+        self.workspaces = None;
+        let lazy = self.lazy.then(|| LazyCommand {
+            program: std::env::current_exe().unwrap(),
+            words: vec![OsString::from(LAZY_MOUNT)],
+        });
+        let options = options(self.home.path(), &self.store, &self.holder, self.kind);
+        let opened = Workspaces::open(Options { lazy, ..options });
+        let opened = opened.unwrap();
+        assert_eq!(opened.chosen().kind, self.kind, "{:?}", opened.chosen());
+        self.workspaces = Some(opened);
+    }
+
+    pub(crate) fn all(&self) -> &Workspaces {
+        self.workspaces.as_ref().unwrap()
+    }
+
+    /// Commits a directory made by a script as a snapshot.
+    pub(crate) fn snapshot(&self, script: &str) -> Snapshot {
+        let directory = tempfile::tempdir_in(self.home.path()).unwrap();
+        self.shell_in(directory.path(), script);
+        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+        let report = snapshot_directory(&self.store, directory.path(), options, &Quiet).unwrap();
+        assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+        report.snapshot
+    }
+
+    pub(crate) fn shell_in(&self, directory: &Path, script: &str) -> Output {
+        let mut command: Command = overlay::command(&self.holder, "/bin/sh".as_ref());
+        let output = command.args(["-ec", "cd \"$1\"; shift; eval \"$1\"", "sh"]);
+        let output = output.arg(directory).arg(script).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// Runs a script in a workspace, and returns its output.
+    pub(crate) fn run(&self, id: &str, script: &str) -> String {
+        let output = self.shell_in(&self.all().path(id).unwrap(), script);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns the content of a workspace as its user sees it.
+    pub(crate) fn seen(&self, id: &str) -> String {
+        self.again(&[listing::WORD.as_ref(), self.all().path(id).unwrap().as_os_str()])
+    }
+
+    /// Runs this program again in the holder's namespaces, and returns its output.
+    pub(crate) fn again(&self, words: &[&OsStr]) -> String {
+        let mut command = overlay::command(&self.holder, std::env::current_exe().unwrap().as_os_str());
+        let output = command.args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns the content of a snapshot when it is checked out.
+    pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
+        let directory = tempfile::tempdir_in(self.home.path()).unwrap();
+        let options = CheckoutOptions { keep_set_id: true, ..CheckoutOptions::default() };
+        checkout(&self.store, snapshot, directory.path(), &options, &Quiet).unwrap();
+        let listing = listing(directory.path());
+        // Makes it removable.
+        self.shell_in(self.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
+        listing
+    }
+
+    pub(crate) fn commit(&self, id: &str) -> Snapshot {
+        let committed = self.all().commit(id, NewSnapshot::with_message("test"), false).unwrap();
+        assert!(committed.skipped.is_empty(), "{:?}", committed.skipped);
+        committed.snapshot
+    }
+
+    /// Returns the changes of a workspace, with a kind and a path each.
+    pub(crate) fn changes(&self, id: &str) -> Vec<String> {
+        let changes = self.all().changes(id, false).unwrap();
+        changes.differences().unwrap().iter().map(describe).collect()
+    }
+}
+
+/// Returns the options for the workspaces of a fixture.
+pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: Kind) -> Options {
+    Options {
+        directory: home.join("workspaces"),
+        layers: home.join("layers"),
+        store: store.clone(),
+        holder: Ok(holder.clone()),
+        owner: None,
+        provider: Choice::Prefer(kind),
+        lazy: None,
+        reserve: 0,
+    }
+}
+
+pub(crate) fn describe(difference: &Difference) -> String {
+    let path = String::from_utf8_lossy(&difference.path);
+    format!("{:?} {path}", difference.kind)
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.workspaces = None;
+        for path in overlay::mounted(&self.holder, self.home.path()).unwrap_or_default().iter().rev() {
+            drop(overlay::unmount(&self.holder, path));
+        }
+        self.holder.end();
+    }
+}
