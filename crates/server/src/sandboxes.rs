@@ -98,8 +98,8 @@ async fn create(
     let wanted = Caller {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
-        most: caller.limits.max_sandboxes,
-        key,
+        max_sandboxes: caller.limits.max_sandboxes,
+        idempotency_key: key,
     };
     let (template, choices) = (order.template.clone(), order.choices());
     if let Some(snapshot) = &order.snapshot {
@@ -382,8 +382,8 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
-    head(text, "sandbox_started_ahead", "gauge", "Sandboxes that wait for somebody to want them.");
-    let _ = writeln!(text, "sandbox_started_ahead {}", service.started_ahead());
+    head(text, "sandbox_started_ahead", "gauge", "Sandboxes of the warm pool that are ready.");
+    let _ = writeln!(text, "sandbox_started_ahead {}", service.warm_pool_size());
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
     creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");

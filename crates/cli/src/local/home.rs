@@ -105,7 +105,7 @@ impl Home {
     /// write them all.
     pub(crate) async fn create(&self, new: NewSandbox, is_large: bool) -> Result<String> {
         self.bring_template(&new.template)?;
-        let wanted = Caller { owner: OWNER.to_owned(), unlimited: true, most: None, key: None };
+        let wanted = Caller { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
         let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
         let new = NewSandbox { materialize, timeout: Some(LIFE), ..new };
         let made = match self.service.create(wanted.clone(), new.clone()).await {

@@ -243,7 +243,7 @@ impl RunningCommands {
             failed: Some(end.failed).filter(|why| !why.is_empty()),
         });
         let command = self.get_or_add(&progress.command_id);
-        command.input.told(progress.input_received, progress.input_taken, progress.input_closed);
+        command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
         (command, end)
     }

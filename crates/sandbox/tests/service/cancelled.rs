@@ -176,7 +176,7 @@ fn files(directory: &Path) -> usize {
 
 async fn a_restore_whose_client_leaves_changes_nothing(home: &Home) {
     let service = home.start().await;
-    if !service.runtime().swaps() {
+    if !service.runtime().can_swap_workspace() {
         return;
     }
     let view = create_with(&service, small(&service), None).await;

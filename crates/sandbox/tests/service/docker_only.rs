@@ -42,9 +42,9 @@ async fn two_servers_share_a_daemon(home: &Home) {
     let view = create(&service).await;
     let other = Home::new(Kind::Docker);
     let others = other.start().await;
-    assert_eq!(others.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(others.runtime().known_ids().await.unwrap(), [""; 0]);
     assert_eq!(others.collect().await.unwrap().sandboxes, 0);
-    assert_eq!(service.runtime().known().await.unwrap(), [view.sandbox.id.as_str()]);
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [view.sandbox.id.as_str()]);
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
@@ -66,7 +66,7 @@ async fn a_container_that_nobody_knows_of_is_removed(home: &Home) {
     home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
     std::fs::remove_dir_all(home.path().join("sandboxes").join(&id)).unwrap();
     let service = home.start().await;
-    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [""; 0]);
     assert!(!say(&["ps", "--all", "--format", "{{.Names}}"]).contains(&id));
 }
 

@@ -207,7 +207,7 @@ async fn a_network_that_is_not_there_is_refused(home: &Home) {
     let service = home.start_with(settings).await;
     let refused = service.create(wanted(), reaching(None)).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
-    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [""; 0]);
 }
 
 async fn an_allow_list_without_an_entry_is_refused(home: &Home) {

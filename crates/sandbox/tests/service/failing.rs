@@ -93,8 +93,8 @@ impl Runtime for Failing {
         self.inner.user(id, dir).await
     }
 
-    fn keeps_quotas(&self) -> bool {
-        self.inner.keeps_quotas()
+    fn supports_quotas(&self) -> bool {
+        self.inner.supports_quotas()
     }
 
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
@@ -122,8 +122,8 @@ impl Runtime for Failing {
         self.inner.thaw(id, dir).await
     }
 
-    fn swaps(&self) -> bool {
-        self.inner.swaps()
+    fn can_swap_workspace(&self) -> bool {
+        self.inner.can_swap_workspace()
     }
 
     async fn workspace_users(
@@ -154,8 +154,8 @@ impl Runtime for Failing {
         self.inner.usage(id).await
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.known().await
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.known_ids().await
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {

@@ -133,7 +133,7 @@ pub(crate) fn alice() -> Scope {
 }
 
 pub(crate) fn wanted() -> Caller {
-    Caller { owner: "alice".to_owned(), unlimited: false, most: None, key: None }
+    Caller { owner: "alice".to_owned(), unlimited: false, max_sandboxes: None, idempotency_key: None }
 }
 
 pub(crate) fn base() -> NewSandbox {

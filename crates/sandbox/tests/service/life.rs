@@ -123,7 +123,7 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
 
 async fn the_same_request_makes_one_sandbox(home: &Home) {
     let service = home.start_with(|settings| settings.sandboxes_per_owner = 1).await;
-    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Caller { idempotency_key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let (service, once) = (service.clone(), once.clone());
@@ -137,11 +137,11 @@ async fn the_same_request_makes_one_sandbox(home: &Home) {
         ids.push(sandbox.id);
     }
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    let other = Caller { key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
+    let other = Caller { idempotency_key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
     let refused = service.create(other, base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::OtherRequest { .. }), "{refused}");
     // Another key needs room that is not there, and leaves nothing: neither row nor claim.
-    let second = Caller { key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
+    let second = Caller { idempotency_key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
     let refused = service.create(second.clone(), base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
     service.remove(&alice(), &ids[0], false).await.unwrap();
@@ -165,7 +165,7 @@ async fn many_are_made_at_once(home: &Home) {
 
 async fn one_that_cannot_be_made_leaves_nothing(home: &Home) {
     let service = home.start().await;
-    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Caller { idempotency_key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
     let unknown = NewSandbox { template: "nowhere".to_owned(), ..base() };
     for _ in 0..2 {
         let refused = service.create(once.clone(), unknown.clone()).await.unwrap_err();

@@ -96,7 +96,7 @@ impl Runtime for Scripted {
         Ok(Usage::default())
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 

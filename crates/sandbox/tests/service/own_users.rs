@@ -73,7 +73,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &Home) {
     if !given(home, &service).await {
         return;
     }
-    soon("one is started ahead", async || service.started_ahead() > 0).await;
+    soon("one is started ahead", async || service.warm_pool_size() > 0).await;
     let mut found = Vec::new();
     let mut views = Vec::new();
     for _ in 0..4 {

@@ -34,7 +34,7 @@ async fn with_one_ready(home: &Home) -> (Service, String) {
 }
 
 async fn one_ready(service: &Service, home: &Home) -> String {
-    soon("one is ready", async || service.started_ahead() == 1).await;
+    soon("one is ready", async || service.warm_pool_size() == 1).await;
     places(home).remove(0)
 }
 
@@ -48,7 +48,7 @@ async fn one_that_was_started_ahead_is_like_any_other(home: &Home) {
     assert_eq!(ran.stdout, format!("{ready}\n/workspace\nmine\nfile\n"));
     assert!(ran.stderr.contains("/x"), "{}", ran.stderr);
     assert_eq!(std::fs::read_to_string(home.workspace(&view).join("file")).unwrap(), "x\n");
-    soon("another is there", async || service.started_ahead() == 1).await;
+    soon("another is there", async || service.warm_pool_size() == 1).await;
     service.close().await;
     let service = home.start().await;
     soon("its guest is back", async || service.get(&alice(), &ready).await.unwrap().agent_connected).await;

@@ -53,7 +53,7 @@ async fn a_quota_refuses_what_does_not_fit(home: &Home) {
             settings.disk_interval = Duration::from_millis(50);
         };
         let service = home.start_with(change).await;
-        soon("one is ready", async || service.started_ahead() == pool as usize).await;
+        soon("one is ready", async || service.warm_pool_size() == pool as usize).await;
         let view = service.create(wanted(), small()).await.unwrap();
         let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 0.3; echo on").await;
         // XFS says of a full project what it says of a full disk.

@@ -192,7 +192,7 @@ async fn nothing_is_left(home: &Home, service: &Service, processes: &[Process]) 
     let mounted = overlay::mounted(&Holder::Machine, home.path()).unwrap();
     let of_sandboxes = mounted.iter().filter(|path| ids.iter().any(|id| path.to_string_lossy().contains(id)));
     assert_eq!(of_sandboxes.count(), 0, "{mounted:?}");
-    let known = service.runtime().known().await.unwrap();
+    let known = service.runtime().known_ids().await.unwrap();
     assert!(known.iter().all(|id| !ids.contains(id)), "{known:?}");
     ids
 }

@@ -109,7 +109,7 @@ impl Runtime for Remote {
         Ok(Usage::default())
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 

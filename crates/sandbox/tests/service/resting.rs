@@ -43,7 +43,7 @@ async fn has_holder(service: &Service) -> bool {
 async fn the_holder_ends_some_time_after_the_last_sandbox(home: &Home) {
     let service = home
         .start_with(|settings| {
-            settings.rest_after = Duration::from_millis(100);
+            settings.idle_release_after = Duration::from_millis(100);
             settings.pool = 1;
         })
         .await;
@@ -56,7 +56,7 @@ async fn the_holder_ends_some_time_after_the_last_sandbox(home: &Home) {
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
         let is_ordinary = service.runtime().has_holder();
         soon("it rests", async || {
-            !has_holder(&service).await && (!is_ordinary || service.started_ahead() == 0)
+            !has_holder(&service).await && (!is_ordinary || service.warm_pool_size() == 0)
         })
         .await;
         // Nobody has to be there for that.
@@ -75,7 +75,7 @@ async fn a_sandbox_that_is_made_while_the_holder_ends_works(home: &Home) {
     let resting = async {
         let mut rested = 0_u32;
         while !over.load(Ordering::Relaxed) {
-            rested += u32::from(service.rest().await.unwrap());
+            rested += u32::from(service.release_idle_resources().await.unwrap());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         rested
@@ -97,9 +97,9 @@ async fn a_sandbox_that_is_made_while_the_holder_ends_works(home: &Home) {
 async fn a_service_with_a_sandbox_does_not_rest(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert!(!service.rest().await.unwrap());
+    assert!(!service.release_idle_resources().await.unwrap());
     assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     assert!(service.files_removed(crate::home::PATIENCE).await);
-    assert!(service.rest().await.unwrap());
+    assert!(service.release_idle_resources().await.unwrap());
 }

@@ -93,7 +93,7 @@ impl Runtime for Never {
         Ok(Usage::default())
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 

@@ -428,7 +428,7 @@ async fn another_service_goes_on_with_it(home: &Home) {
 
 async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     let service = home.start().await;
-    if !service.runtime().swaps() {
+    if !service.runtime().can_swap_workspace() {
         return;
     }
     let base = snapshot(&service);
@@ -456,7 +456,7 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
 
 async fn a_restore_to_a_mount_that_is_gone_is_taken_back(home: &Home) {
     let service = home.start().await;
-    if !service.runtime().swaps() || !rustix::process::geteuid().is_root() {
+    if !service.runtime().can_swap_workspace() || !rustix::process::geteuid().is_root() {
         return;
     }
     let base = snapshot(&service);

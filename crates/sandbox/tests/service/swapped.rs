@@ -43,7 +43,7 @@ fn other(home: &Home, name: &str) -> PathBuf {
 async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert!(service.runtime().swaps());
+    assert!(service.runtime().can_swap_workspace());
     // Neither the guest agent nor what looks after a command is one.
     assert_eq!(users(home, &service, &view, None).await, []);
     let _outside = start(&service, &view, "cd /; exec sleep 100").await;

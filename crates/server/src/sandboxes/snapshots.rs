@@ -281,8 +281,8 @@ pub(super) async fn fork(
     let wanted = Caller {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
-        most: caller.limits.max_sandboxes,
-        key: None,
+        max_sandboxes: caller.limits.max_sandboxes,
+        idempotency_key: None,
     };
     let forked = app.sandboxes.fork(&scope(&caller), &id, wanted, fork).await?;
     let snapshot = forked.taken.committed.snapshot;
