@@ -35,7 +35,7 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
                 }
             }
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
-                handle.guest.set_usage(usage)
+                handle.guest.set_usage(usage);
             }
             AgentPayload::Heartbeat(_) => {}
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),

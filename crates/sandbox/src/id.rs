@@ -68,13 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_by_the_time_they_were_made() {
+    fn ids_sort_by_creation_time() {
         let (first, second) = (new("sbx"), new("sbx"));
         assert!(first.starts_with("sbx-") && first < second);
     }
 
     #[test]
-    fn a_token_fits_its_own_hash_only() {
+    fn token_matches_only_its_own_hash() {
         let (one, other) = (Token::new().unwrap(), Token::new().unwrap());
         assert!(is_token_of(one.as_bytes(), &one.hash()));
         assert!(!is_token_of(one.as_bytes(), &other.hash()));

@@ -47,7 +47,7 @@ pub use error::{Result, SandboxError, without_host_paths};
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::{GuestPort, ServerEndpoint};
-pub use lifecycle::create::Caller;
+pub use lifecycle::create::Creator;
 pub use lifecycle::recover::Collected;
 pub use lifecycle::remove::Kept;
 pub use runtime::Runtime;

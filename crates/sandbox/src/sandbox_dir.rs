@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_reached_however_long_the_path() {
+    async fn socket_can_be_bound_at_a_long_path() {
         let home = tempfile::tempdir().unwrap();
         let long = home.path().join("x".repeat(120));
         fs::create_dir(&long).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_owner_cannot_enter_is_removed_too() {
+    fn directories_without_permissions_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let tree = home.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();

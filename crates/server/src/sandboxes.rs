@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Caller, FORKS_MAX, Kept, NewSandbox, Scope, Service};
+use workspace_sandbox::{Creator, FORKS_MAX, Kept, NewSandbox, Scope, Service};
 
 pub(crate) use shape::{
     BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
@@ -95,7 +95,7 @@ async fn create(
         Some(key) => Some((key, hash().map_err(ApiError::internal)?)),
         None => None,
     };
-    let wanted = Caller {
+    let creator = Creator {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
         max_sandboxes: caller.limits.max_sandboxes,
@@ -107,7 +107,7 @@ async fn create(
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
     let new: NewSandbox = order.try_into()?;
-    let created = app.sandboxes.create(wanted, new).await.map_err(ApiError::from);
+    let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(choices, began.elapsed(), created.as_ref().err());
     let view = created?;
     app.audit.record(Entry {

@@ -181,7 +181,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
 
     #[tokio::test]
-    async fn no_more_is_given_than_may_wait() {
+    async fn input_is_limited_by_the_window() {
         let input = Input::default();
         assert_eq!(input.reserve(WINDOW - 1, SHORT).await, Ok(()));
         assert_eq!(input.reserve(2, SHORT).await, Err(NoInput::Full));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_on_a_lost_line_is_told() {
+    async fn input_lost_with_a_stream_is_reported() {
         let input = Input::default();
         input.reserve(10, SHORT).await.unwrap();
         let awaited = input.awaited();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_his_turn_waits_while_the_command_reads_and_no_longer() {
+    async fn writer_waits_while_the_command_reads_and_no_longer() {
         let input = Input::default();
         let limit = Duration::from_millis(500);
         let other = input.lock(SHORT).await.unwrap();

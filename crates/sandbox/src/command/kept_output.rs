@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_nobody_told_of_is_found() {
+    fn unreported_output_is_measured() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().to_owned());
         std::fs::create_dir(dir.output()).unwrap();

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_however_small_the_pieces_are_and_the_newest_stay() {
+    fn memory_is_bounded_and_the_newest_pieces_stay() {
         let mut newest = Newest::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
         // The newest command first, as they are read: its pieces are later than those of the other.
         for time in (100..105).chain(0..100) {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn of_much_output_the_last_is_read() {
+    fn the_end_of_large_output_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let files = || File::open(directory.path()).unwrap();
         let mut writer = Writer::create(files().into(), "daemon", 16 << 20).unwrap();

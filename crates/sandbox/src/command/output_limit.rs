@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_ended_go_first_and_of_those_that_run_the_last_segment_stays() {
+    fn oldest_ended_output_is_removed_first_and_the_last_segment_of_running_commands_stays() {
         let home = tempfile::tempdir().unwrap();
         for command in ["cmd-1", "cmd-2", "cmd-3", "cmd-4"] {
             write(home.path(), command, 32 << 10);

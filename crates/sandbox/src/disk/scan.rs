@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_takes_long_delays_no_other_sandbox() {
+    async fn slow_scan_delays_no_other_sandbox() {
         let scans = DiskScans::new(2);
         let (began, mut begun) = mpsc::unbounded_channel();
         let tree_end = Arc::new(Semaphore::new(0));

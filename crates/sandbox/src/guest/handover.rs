@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_comes_first_gets_all_and_nobody_comes_second() {
+    async fn only_the_first_connection_is_served() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().join("sbx-1"));
         dir.make().unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn much_is_given_as_a_whole() {
+    async fn large_data_is_sent_in_full() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().join("sbx-1"));
         dir.make().unwrap();

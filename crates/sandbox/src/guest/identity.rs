@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_can_be_used_and_is_never_the_same() {
+    fn generated_certificate_is_usable_and_unique() {
         let (one, other) = (Identity::make().unwrap(), Identity::make().unwrap());
         assert_ne!(one, other);
         let identity = Identity::new(one.as_bytes(), one.as_bytes(), one.as_bytes()).unwrap();

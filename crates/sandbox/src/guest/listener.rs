@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_refused_all_the_time_is_told_of_from_time_to_time() {
+    async fn repeated_refusals_are_logged_from_time_to_time() {
         let refusals = Refusals::default();
         let logged: Vec<_> = (0..5).map(|_| refusals.count()).collect();
         assert_eq!(logged, [Some(1), None, None, None, None]);

@@ -29,9 +29,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// Characters of the guest agent's log that are shown when it did not connect.
 const LOG_TAIL: usize = 2_000;
 
-/// The caller of a creation, and its quota.
+/// The owner of a new sandbox, and its quota.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct Creator {
     /// Owner of the new sandbox.
     pub owner: String,
     /// True if the owner has no quota.
@@ -44,15 +44,15 @@ pub struct Caller {
 
 impl Service {
     /// Creates a sandbox and waits until it runs. The creation goes on when this future is dropped.
-    pub async fn create(&self, caller: Caller, new: NewSandbox) -> Result<View> {
-        self.create_cancellable(&self.0.cancel, caller, new).await
+    pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
+        self.create_cancellable(&self.0.cancel, creator, new).await
     }
 
     /// Creates a sandbox unless it is cancelled before it runs: then everything is undone.
     pub(crate) async fn create_cancellable(
         &self,
         cancel: &Cancel,
-        caller: Caller,
+        creator: Creator,
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, life) = new.check(&self.0.settings)?;
@@ -62,7 +62,7 @@ impl Service {
         // Closing the service waits until a partial creation is undone.
         let counted = self.0.operation_count.begin();
         let made = tokio::spawn(async move {
-            let made = service.create_now(caller, new, config, life, cancel).await;
+            let made = service.create_now(creator, new, config, life, cancel).await;
             drop(counted);
             made
         });
@@ -82,26 +82,26 @@ impl Service {
 
     async fn create_now(
         &self,
-        caller: Caller,
+        creator: Creator,
         new: NewSandbox,
         config: Config,
         life: Duration,
         cancel: Cancel,
     ) -> Result<Sandbox> {
-        let _queue_slot = self.acquire_queue_slot(&caller.owner)?;
+        let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
         // Keeps the namespaces from being released meanwhile.
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
-        let claim = caller.claim();
+        let claim = creator.claim();
         let reservation = loop {
             cancel.check()?;
-            match self.reserve(&caller, claim.as_ref(), &new).await? {
+            match self.reserve(&creator, claim.as_ref(), &new).await? {
                 Reserve::Made(reservation) => break reservation,
                 Reserve::Replayed(made) => return self.wait_for_existing(&made, &cancel).await,
                 Reserve::InProgress => sleep(POLL_INTERVAL).await,
             }
         };
-        let creation = Creation { caller, new, config, life, claim, cancel };
+        let creation = Creation { creator, new, config, life, claim, cancel };
         let made = match self.take_pooled(&creation.new, &creation.config) {
             Some(unassigned) => self.create_from_pool(&creation, unassigned, reservation).await,
             None => self.create_from_scratch(&creation, self.new_unassigned()?, reservation).await,
@@ -246,12 +246,12 @@ impl Service {
     /// Reserves a place in the quota for one more sandbox.
     async fn reserve(
         &self,
-        caller: &Caller,
+        creator: &Creator,
         claim: Option<&NewClaim>,
         new: &NewSandbox,
     ) -> Result<Reserve<'_>> {
-        let key = caller.idempotency_key.as_ref().map(|(key, _)| key.clone());
-        let (owner, template) = (caller.owner.clone(), new.template.clone());
+        let key = creator.idempotency_key.as_ref().map(|(key, _)| key.clone());
+        let (owner, template) = (creator.owner.clone(), new.template.clone());
         let reservation = Reservation { owner, template, name: new.name.clone(), key };
         let _quota_lock = self.0.quota_lock.lock().await;
         if let Some(claim) = claim
@@ -261,33 +261,33 @@ impl Service {
         }
         // Before the reservation, which has the name itself. A repeated request does not conflict with
         // itself.
-        let taken = self.check_name(caller, new).await;
+        let taken = self.check_name(creator, new).await;
         let Some(reserved) = self.0.reservations.reserve(reservation) else { return Ok(Reserve::InProgress) };
         taken?;
-        self.check_quota(caller, 0).await?;
+        self.check_quota(creator, 0).await?;
         Ok(Reserve::Made(reserved))
     }
 
     /// Refuses a name that must be unique and is taken.
-    async fn check_name(&self, caller: &Caller, new: &NewSandbox) -> Result<()> {
+    async fn check_name(&self, creator: &Creator, new: &NewSandbox) -> Result<()> {
         let Some(name) = new.name.as_deref().filter(|_| new.unique_name) else { return Ok(()) };
-        let sandbox = self.0.catalog.sandboxes().find_named(&caller.owner, name).await?;
-        if sandbox.is_some() || self.0.reservations.is_named(&caller.owner, name) {
+        let sandbox = self.0.catalog.sandboxes().find_named(&creator.owner, name).await?;
+        if sandbox.is_some() || self.0.reservations.is_named(&creator.owner, name) {
             return Err(SandboxError::NameTaken { name: name.to_owned(), sandbox });
         }
         Ok(())
     }
 
     /// Checks that the quota allows `more` sandboxes beside those that exist or are being created.
-    pub(crate) async fn check_capacity(&self, caller: &Caller, more: u32) -> Result<()> {
+    pub(crate) async fn check_capacity(&self, creator: &Creator, more: u32) -> Result<()> {
         let _quota_lock = self.0.quota_lock.lock().await;
-        self.check_quota(caller, more).await
+        self.check_quota(creator, more).await
     }
 
-    async fn check_quota(&self, caller: &Caller, more: u32) -> Result<()> {
+    async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
-        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &caller.owner).await?;
-        let (coming, own_coming) = self.0.reservations.counts(&caller.owner);
+        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &creator.owner).await?;
+        let (coming, own_coming) = self.0.reservations.counts(&creator.owner);
         let (coming, own_coming) = (coming as u64 + u64::from(more), own_coming as u64 + u64::from(more));
         let limit = settings.sandboxes_max;
         if here + coming > u64::from(limit) {
@@ -297,12 +297,12 @@ impl Service {
                 setting: "MAX_SANDBOXES",
             });
         }
-        let (limit, setting) = match caller.max_sandboxes {
+        let (limit, setting) = match creator.max_sandboxes {
             Some(limit) => (limit, "limits.maxSandboxes of the key"),
             None => (settings.sandboxes_per_owner, "MAX_SANDBOXES_PER_OWNER"),
         };
-        if !caller.unlimited && own + own_coming > u64::from(limit) {
-            let what = format!("`{}`", caller.owner);
+        if !creator.unlimited && own + own_coming > u64::from(limit) {
+            let what = format!("`{}`", creator.owner);
             return Err(SandboxError::TooMany { what, limit, setting });
         }
         Ok(())
@@ -316,7 +316,7 @@ impl Service {
 
     /// Waits for a permit of the owner.
     async fn acquire_permit(&self, semaphore: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
-        let permit = or_cancelled(&creation.cancel, semaphore.acquire(&creation.caller.owner)).await?;
+        let permit = or_cancelled(&creation.cancel, semaphore.acquire(&creation.creator.owner)).await?;
         permit.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
@@ -327,7 +327,7 @@ impl Service {
             Some(_) => Some(self.acquire_permit(&self.0.fill_permits, creation).await?),
             None => None,
         };
-        let (owner, disk) = (&creation.caller.owner, creation.config.disk);
+        let (owner, disk) = (&creation.creator.owner, creation.config.disk);
         let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
@@ -529,7 +529,7 @@ impl Service {
 
 /// A creation under way.
 struct Creation {
-    caller: Caller,
+    creator: Creator,
     new: NewSandbox,
     config: Config,
     life: Duration,
@@ -553,7 +553,7 @@ enum Created {
     Existing(String),
 }
 
-impl Caller {
+impl Creator {
     fn claim(&self) -> Option<NewClaim> {
         let (key, request_hash) = self.idempotency_key.clone()?;
         Some(NewClaim { key, request_hash, owner: self.owner.clone() })
@@ -577,7 +577,7 @@ impl Creation {
             state,
             name: self.new.name.clone(),
             unique_name: self.new.unique_name,
-            owner: self.caller.owner.clone(),
+            owner: self.creator.owner.clone(),
             template: self.new.template.clone(),
             runtime: service.0.runtime.name().to_owned(),
             network: network_name(&self.new.network).to_owned(),

@@ -98,7 +98,7 @@ impl GuestHandler for Service {
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
-                handle.guest.set_usage(usage)
+                handle.guest.set_usage(usage);
             }
             _ => {}
         }
@@ -253,7 +253,7 @@ impl Service {
                 }
             }
             Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to list the commands of an ended sandbox")
+                tracing::error!(sandbox = id, %error, "failed to list the commands of an ended sandbox");
             }
         }
         for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {

@@ -13,18 +13,15 @@ use crate::leaf_mutex::LeafMutex;
 ///
 /// The rule:
 ///
-/// - **Held by** create, commit, changes, restore, delete, expiry, the end of a sandbox that filled its disk or whose
-///   processes died, and recovery: by everything that starts, freezes, reads, replaces or ends a sandbox,
-/// from before it
-///   reads the state it decides by until its last effect on the sandbox. A fork holds it only for its commit.
-/// - **The state is read under the lock.** The state that a request found before it waited may have changed.
-/// A delete
-///   writes `stopping` before it waits, so that operations behind it are refused with that state, and
-/// operations behind
-///   the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
-/// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The
-/// only lock
-///   that is taken while it is held is the quota lock; never the other way round.
+/// - **Held by** create, commit, changes, restore, delete, expiry, the end of a sandbox that filled its disk or
+///   whose processes died, and recovery: by everything that starts, freezes, reads, replaces or ends a sandbox,
+///   from before it reads the state it decides by until its last effect on the sandbox. A fork holds it only for
+///   its commit.
+/// - **The state is read under the lock.** The state that a request found before it waited may have changed. A
+///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
+///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
+/// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The only
+///   lock that is taken while it is held is the quota lock; never the other way round.
 /// - **Bounded.** Every call to a runtime under the lock has a time limit, and requests wait for the lock for
 ///   [`OPERATION_WAIT`] at most.
 ///

@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_is_finished_as_it_was_begun() {
+    fn interrupted_removal_keeps_its_kind() {
         let owner = Scope::Owner("alice".to_owned());
         assert_eq!(Removal::keeping(&owner), Removal::KeepSnapshot);
         assert_eq!(Removal::keeping(&Scope::All), Removal::KeepWorkspace);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_counts_until_it_is_given_up() {
+    fn reservation_counts_until_it_is_dropped() {
         let reservations = Reservations::default();
         let first = reservations.reserve(reservation("ann", "base", None)).unwrap();
         let second = reservations.reserve(reservation("bob", "node", None)).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_place_however_often_it_comes() {
+    fn repeated_request_has_one_reservation() {
         let reservations = Reservations::default();
         let first = reservations.reserve(reservation("ann", "base", Some("k"))).unwrap();
         assert!(reservations.reserve(reservation("ann", "base", Some("k"))).is_none());

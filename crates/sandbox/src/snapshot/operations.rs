@@ -23,7 +23,7 @@ use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::{join_error, or_cancelled};
-use crate::lifecycle::create::Caller;
+use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
@@ -408,7 +408,7 @@ impl Service {
     }
 
     /// Makes sandboxes like one, with its present workspace: all of them, or none.
-    pub async fn fork(&self, scope: &Scope, id: &str, caller: Caller, fork: Fork) -> Result<Forked> {
+    pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<Forked> {
         if fork.count == 0 || fork.count > FORKS_MAX {
             let message = format!("1 to {FORKS_MAX} are allowed");
             return Err(SandboxError::Invalid { field: "count", message });
@@ -420,9 +420,9 @@ impl Service {
         let like = like(&sandbox, &fork)?;
         self.check_creatable(&like).await?;
         self.check_snapshot_quota(scope, 1).await?;
-        self.check_capacity(&caller, fork.count).await?;
+        self.check_capacity(&creator, fork.count).await?;
         self.cancellable(|service, cancel| async move {
-            service.fork_now(&sandbox, like, caller, fork, &cancel).await
+            service.fork_now(&sandbox, like, creator, fork, &cancel).await
         })
         .await
     }
@@ -431,7 +431,7 @@ impl Service {
         &self,
         sandbox: &Sandbox,
         like: NewSandbox,
-        caller: Caller,
+        creator: Creator,
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<Forked> {
@@ -440,11 +440,11 @@ impl Service {
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let made = (0..fork.count).map(|_| {
-            let (service, caller, new) = (self.clone(), caller.clone(), new.clone());
+            let (service, creator, new) = (self.clone(), creator.clone(), new.clone());
             let (semaphore, cancel) = (Arc::clone(&semaphore), cancel.clone());
             tokio::spawn(async move {
                 let _permit = or_cancelled(&cancel, semaphore.acquire()).await?;
-                service.create_cancellable(&cancel, caller, new).await
+                service.create_cancellable(&cancel, creator, new).await
             })
         });
         let mut views = Vec::new();

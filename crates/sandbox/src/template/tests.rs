@@ -150,7 +150,7 @@ fn compressed_archives_are_read_too() {
 }
 
 #[test]
-fn nothing_leaves_the_root() {
+fn extraction_does_not_leave_the_root() {
     let dir = Fixture::new();
     let outside = dir.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -176,7 +176,7 @@ fn nothing_leaves_the_root() {
 }
 
 #[test]
-fn what_is_no_template_leaves_nothing() {
+fn invalid_archive_leaves_nothing() {
     let dir = Fixture::new();
     let truncated = tar(&[SHELL, Plain("big", &[7; 5_000], 0o644)]);
     for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Plain("a", b"", 0o644)])] {
@@ -196,7 +196,7 @@ fn what_is_no_template_leaves_nothing() {
 }
 
 #[test]
-fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
+fn too_large_archive_is_refused_and_leaves_nothing() {
     let dir = Fixture::new();
     let zeros = vec![0; 4 << 20];
     let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
@@ -222,7 +222,7 @@ fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_sparse_member_is_bounded_and_takes_no_room() {
+fn sparse_member_is_limited_and_takes_no_space() {
     use std::os::unix::fs::MetadataExt as _;
     let dir = Fixture::new();
     let sparse = |size: &str| {
@@ -248,7 +248,7 @@ fn a_sparse_member_is_bounded_and_takes_no_room() {
 }
 
 #[test]
-fn names_that_no_file_can_have_are_the_archives_mistake() {
+fn invalid_file_names_are_errors_of_the_archive() {
     let dir = Fixture::new();
     let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
     for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_who_holds_most_makes_room_and_not_who_wrote_last() {
+    fn owner_with_the_largest_usage_is_stopped_first() {
         let all = [
             running("bob", "bob", 30, 5),
             running("small", "alice", 20, 0),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_stopped_while_nobody_writes() {
+    fn no_sandbox_is_stopped_while_none_writes() {
         let all = [running("a", "alice", 100, 0), running("b", "bob", 1, 0)];
         assert!(
             chosen(&all, false).is_empty() && chosen(&all, true).is_empty() && chosen(&[], true).is_empty()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_is_kept_for_a_while_and_then_goes_first() {
+    fn stopped_sandbox_is_kept_for_a_while_and_then_removed_first() {
         let bob = running("bob", "bob", 10, 5);
         let more = running("more", "alice", 50, 0);
         let fresh = stopped("fresh", "alice", 100, KEPT / 2);

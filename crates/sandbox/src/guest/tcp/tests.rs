@@ -130,7 +130,7 @@ async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn a_guest_with_its_token_comes_in() {
+async fn agent_with_its_token_is_accepted() {
     let fixture = Fixture::new().await;
     fixture.register("127.0.0.1", SANDBOX, fixture.token.as_bytes()).await.unwrap();
     assert_eq!(*fixture.handler.registered.lock().unwrap(), [SANDBOX]);
@@ -140,7 +140,7 @@ async fn a_guest_with_its_token_comes_in() {
 }
 
 #[tokio::test]
-async fn a_registration_that_is_too_large_is_not_decoded() {
+async fn too_large_registration_is_refused() {
     let fixture = Fixture::new().await;
     let large = vec![0; crate::guest::listener::MESSAGE_MAX];
     let refused = fixture.register("127.0.0.1", SANDBOX, &large).await.unwrap_err();
@@ -151,7 +151,7 @@ async fn a_registration_that_is_too_large_is_not_decoded() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_not_there_and_a_wrong_token_are_answered_alike() {
+async fn unknown_sandbox_and_wrong_token_get_the_same_answer() {
     let fixture = Fixture::new().await;
     let other = Token::new().unwrap();
     let mut answers = Vec::new();
@@ -166,7 +166,7 @@ async fn a_sandbox_that_is_not_there_and_a_wrong_token_are_answered_alike() {
 }
 
 #[tokio::test]
-async fn who_speaks_no_tls_is_sent_away() {
+async fn connection_without_tls_is_closed() {
     let fixture = Fixture::new().await;
     let mut stream = fixture.dial("127.0.0.1").await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
@@ -174,7 +174,7 @@ async fn who_speaks_no_tls_is_sent_away() {
 }
 
 #[tokio::test]
-async fn who_floods_the_port_keeps_nobody_else_out_and_is_closed_in_time() {
+async fn flooding_address_affects_no_other_and_is_closed_in_time() {
     let fixture = Fixture::new().await;
     let mut idle = Vec::new();
     for _ in 0..PER_ADDRESS_MAX * 4 {
@@ -192,7 +192,7 @@ async fn who_floods_the_port_keeps_nobody_else_out_and_is_closed_in_time() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_over_tls_is_closed_in_time() {
+async fn silent_tls_connection_is_closed_in_time() {
     let fixture = Fixture::new().await;
     let stream = fixture.dial("127.0.0.1").await;
     let name = ServerName::try_from("workspace-server").unwrap();
@@ -203,7 +203,7 @@ async fn who_says_nothing_over_tls_is_closed_in_time() {
 }
 
 #[tokio::test]
-async fn a_guest_has_a_few_connections_at_most() {
+async fn connections_of_a_sandbox_are_limited() {
     let fixture = Fixture::new().await;
     let register = || fixture.register("127.0.0.1", SANDBOX, fixture.token.as_bytes());
     let mut connections = Vec::new();
