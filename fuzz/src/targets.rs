@@ -44,7 +44,7 @@ pub fn guest_protocol(bytes: &[u8]) {
     drop(fs::remove_dir_all(&directory));
     fs::create_dir(&directory).expect("there is room");
     let heard = if kind % 2 == 0 {
-        workspace_sandbox::fuzzing::hear_messages(bytes, &directory)
+        workspace_sandbox::fuzzing::handle_messages(bytes, &directory)
     } else {
         workspace_sandbox::fuzzing::read_segment(bytes, &directory)
     };

@@ -1,4 +1,4 @@
-//! What a sandbox is asked for with, checked.
+//! Parameters of a new sandbox, and their validation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,39 +17,39 @@ const LABEL_MAX: usize = 256;
 const ALLOWED_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES: usize = 128 << 10;
-/// As little as anything runs in.
+/// Smallest limits with which anything runs.
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
 
-/// A sandbox that somebody wants.
+/// Parameters of a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
-    /// What its root filesystem is made from.
+    /// Name of the template of its root filesystem.
     pub template: String,
-    /// What people call it.
+    /// Name for people.
     pub name: Option<String>,
-    /// Whether to refuse it when its owner has a sandbox of that name.
+    /// Refuses the request if its owner has a sandbox of that name.
     pub unique_name: bool,
-    /// What every command in it finds in its environment.
+    /// Environment variables of every command in it.
     pub envs: BTreeMap<String, String>,
-    /// How long it lives.
+    /// Lifetime; `None` for the default.
     pub timeout: Option<Duration>,
-    /// What it may use.
+    /// Resource limits.
     pub resources: ResourceRequest,
-    /// What it may reach.
+    /// Network access.
     pub network: Network,
-    /// What lists can be narrowed by.
+    /// Labels, by which lists can be filtered.
     pub labels: BTreeMap<String, String>,
-    /// What its workspace is made from; an empty one, when not said.
+    /// Snapshot of its workspace; an empty workspace if there is none.
     pub snapshot: Option<SnapshotId>,
-    /// How its workspace is made, if not as the settings say.
+    /// Provider of its workspace; `None` for the one of the settings.
     pub provider: Option<Kind>,
-    /// When the files of the snapshot are written for it.
+    /// Time at which the files of the snapshot are written.
     pub materialize: Materialize,
 }
 
-/// What a sandbox may use; the default for what is not said.
+/// Requested resource limits; `None` for the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceRequest {
     /// Thousandths of a processor.
@@ -62,28 +62,28 @@ pub struct ResourceRequest {
     pub processes: Option<u32>,
 }
 
-/// What the catalog keeps of it beside its own columns.
+/// Configuration of a sandbox that the catalog keeps as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// What every command in it finds in its environment.
+    /// Environment variables of every command in it.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// What it may use.
+    /// Resource limits.
     #[serde(default)]
     pub limits: Limits,
-    /// Bytes in the workspace.
+    /// Disk limit of the workspace, in bytes.
     #[serde(default)]
     pub disk: Option<u64>,
-    /// All that it may reach of what it could; none for everything.
+    /// Allowed destinations of egress; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_allow: Option<Vec<Allow>>,
-    /// What was asked for and could not be applied, and why.
+    /// Requested limits that could not be applied, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// What its workspace was made from, or restored to last.
+    /// Snapshot that its workspace was made from, or restored to last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
-    /// How its workspace was made.
+    /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Kind>,
 }
@@ -93,7 +93,7 @@ fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {
 }
 
 impl NewSandbox {
-    /// What the catalog will keep, and how long the sandbox lives.
+    /// Validates the parameters. Returns the configuration for the catalog, and the lifetime.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(Config, Duration)> {
         if self.template.is_empty() {
             return Err(invalid("template", "name one, such as `base`"));
@@ -155,7 +155,7 @@ impl ResourceRequest {
     }
 }
 
-/// The allow list of a network, if it has one.
+/// Validates the allow list of a network, and returns it.
 fn check_network(network: &Network) -> Result<Option<Vec<Allow>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
@@ -185,7 +185,7 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Variables that a program can be given.
+/// Validates environment variables.
 pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     let size: usize = envs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if envs.len() > ENVS_MAX || size > ENVS_BYTES {
@@ -202,7 +202,7 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// A directory inside, which commands are run in.
+/// Validates a working directory inside the sandbox.
 pub(crate) fn check_cwd(cwd: &str) -> Result<()> {
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4_095 {
         return Err(invalid("cwd", "an absolute path of at most 4095 bytes is allowed"));

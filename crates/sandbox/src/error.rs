@@ -1,4 +1,4 @@
-//! What can go wrong with a sandbox.
+//! Errors of sandboxes.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use workspace_workspace::{WorkspaceError, is_disk_full_message};
 use crate::runtime::{RuntimeError, WorkspaceUser};
 use crate::template::TemplateError;
 
-/// What the operations of this crate answer.
+/// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, SandboxError>;
 
-/// An error of this crate. The texts are for users.
+/// An error of this crate. Its texts are for users.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -22,14 +22,14 @@ pub enum SandboxError {
         /// Its id.
         id: String,
     },
-    /// It cannot do that in its state.
+    /// Its state does not allow the operation.
     #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     NotRunning {
         /// Its id.
         id: String,
         /// Its state.
         state: State,
-        /// Why it is in that state.
+        /// Reason of the state.
         reason: Option<String>,
     },
     /// Another operation on it takes long.
@@ -37,10 +37,10 @@ pub enum SandboxError {
     Busy {
         /// Its id.
         id: String,
-        /// Time that was waited.
+        /// Seconds that were waited.
         seconds: u64,
     },
-    /// The runtime could not do something to a sandbox that is there.
+    /// The runtime failed with an existing sandbox.
     #[error("sandbox `{id}`: {source}")]
     Operation {
         /// Its id.
@@ -48,27 +48,27 @@ pub enum SandboxError {
         /// The runtime's error.
         source: RuntimeError,
     },
-    /// Its time is up; it is removed soon.
+    /// It has expired and is about to be removed.
     #[error("the time of sandbox `{id}` is over")]
     Expired {
         /// Its id.
         id: String,
     },
-    /// Its guest agent is not connected just now.
+    /// Its guest agent is not connected at present.
     #[error("the guest agent of sandbox `{id}` is not connected; try again")]
     AgentAway {
         /// The sandbox.
         id: String,
     },
-    /// Its guest agent was given up, or did not answer in time.
+    /// Its guest agent was lost, or did not answer in time.
     #[error("the guest agent of sandbox `{id}` does not answer: {reason}")]
     AgentLost {
         /// The sandbox.
         id: String,
-        /// What is known of it.
+        /// Reason of the loss.
         reason: String,
     },
-    /// Another server looks after it.
+    /// Another server runs it.
     #[error("the server `{node}` looks after {id}; ask there")]
     Elsewhere {
         /// The sandbox.
@@ -76,25 +76,25 @@ pub enum SandboxError {
         /// The server's name in the catalog.
         node: String,
     },
-    /// There are as many as there may be.
+    /// The quota of sandboxes is used up.
     #[error("{what} may have {limit} sandboxes at most; delete some, or raise {setting}")]
     TooMany {
-        /// The owner.
+        /// Subject of the quota: the owner in backquotes, or the server.
         what: String,
-        /// How many there may be.
+        /// Largest number of sandboxes.
         limit: u32,
-        /// What raises the limit.
+        /// Setting that raises the limit.
         setting: &'static str,
     },
-    /// The owner has as many snapshots as it may have.
+    /// The owner's quota of snapshots is used up.
     #[error("`{owner}` may have {limit} snapshots at most; delete some, or raise MAX_SNAPSHOTS_PER_OWNER")]
     TooManySnapshots {
         /// The owner.
         owner: String,
-        /// How many there may be.
+        /// Largest number of snapshots.
         limit: u32,
     },
-    /// The owner's snapshots take as much of the store as they may.
+    /// The owner's snapshots use up their quota of the store.
     #[error(
         "the snapshots of `{owner}` take {bytes} bytes of the store, of {limit}; delete some, or raise \
          MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
@@ -102,37 +102,37 @@ pub enum SandboxError {
     SnapshotsTooLarge {
         /// The owner.
         owner: String,
-        /// The bytes that they take.
+        /// Bytes that they use.
         bytes: u64,
-        /// The bytes that they may take.
+        /// Largest number of bytes.
         limit: u64,
     },
-    /// Too many wait to be made.
+    /// The queue of creations is full.
     #[error("{waiting} sandboxes wait to be made already; try again")]
     QueueFull {
-        /// How many wait.
+        /// Number of creations in the queue.
         waiting: usize,
     },
-    /// The owner has a sandbox of that name, and the request wants the only one.
+    /// The owner has a sandbox of that name, and the request wants a unique one.
     #[error("there is a sandbox of the name `{name}` already{}", with_id(.sandbox))]
     NameTaken {
         /// The name.
         name: String,
-        /// Id of the sandbox that has it; none while that is being made.
+        /// Id of the sandbox that has the name; `None` while it is being created.
         sandbox: Option<String>,
     },
-    /// The same key came with another request.
+    /// The same idempotency key came with another request.
     #[error("idempotency key `{key}` was used for another request")]
     OtherRequest {
         /// The key.
         key: String,
     },
-    /// What was asked for is not valid.
+    /// A parameter is not valid.
     #[error("{field}: {message}")]
     Invalid {
-        /// Where.
+        /// Name of the parameter.
         field: &'static str,
-        /// What is wrong, and what is allowed.
+        /// Problem, and allowed values.
         message: String,
     },
     /// There is no such template.
@@ -140,10 +140,10 @@ pub enum SandboxError {
     NoTemplate {
         /// Its name.
         name: String,
-        /// How to get it.
+        /// Hint how to get it.
         hint: String,
     },
-    /// A sandbox was made of it.
+    /// A sandbox uses the template.
     #[error("sandbox `{sandbox}` was made of template `{name}`; delete it first")]
     TemplateUsed {
         /// The template.
@@ -151,34 +151,34 @@ pub enum SandboxError {
         /// One of the sandboxes.
         sandbox: String,
     },
-    /// Somebody else brings the templates of this runtime.
+    /// The templates of this runtime cannot be imported.
     #[error("the {runtime} runtime takes no imports: pull or load the image there")]
     NoImports {
-        /// Which.
+        /// Name of the runtime.
         runtime: &'static str,
     },
-    /// Processes that use its workspace would have to end.
-    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended (`force`)", count(.users), told(.users))]
+    /// Processes that use its workspace would have to be ended.
+    #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended (`force`)", process_count(.users), describe(.users))]
     WorkspaceUsed {
         /// The sandbox.
         id: String,
-        /// Who.
+        /// The processes.
         users: Vec<WorkspaceUser>,
     },
-    /// Something about a workspace was not done.
+    /// An operation on a workspace failed.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// A template could not be imported or removed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// The sandbox would live longer than any may.
+    /// The sandbox would exceed the longest lifetime.
     #[error(
-        "a sandbox may handle {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
+        "a sandbox may live {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
     )]
     Lifetime {
-        /// The longest life in seconds.
+        /// Longest lifetime in seconds.
         limit: u64,
-        /// How much is left.
+        /// Seconds that are left.
         left: u64,
     },
     /// There is no such command.
@@ -187,7 +187,7 @@ pub enum SandboxError {
         /// Its id.
         id: String,
     },
-    /// The command ended, and takes no orders.
+    /// The command has ended and takes no requests.
     #[error("command `{id}` has ended")]
     CommandEnded {
         /// Its id.
@@ -199,18 +199,18 @@ pub enum SandboxError {
         /// Its id.
         id: String,
     },
-    /// The guest agent went away while it was given input.
+    /// The guest agent disconnected while it was sent input.
     #[error("the guest agent went away while command `{id}` was given input; some of it may have arrived")]
     InputLost {
         /// Its id.
         id: String,
     },
-    /// The command does not read what it was given.
+    /// The command does not read its input.
     #[error("command `{id}` does not read its input; {written} bytes were passed on")]
     InputFull {
         /// Its id.
         id: String,
-        /// How much of what was given is on its way.
+        /// Bytes that were sent.
         written: usize,
     },
     /// There is no such terminal.
@@ -219,31 +219,31 @@ pub enum SandboxError {
         /// Its id.
         id: String,
     },
-    /// There are as many terminals as there may be.
+    /// The limit of terminals is reached.
     #[error("a sandbox may have {limit} terminals at most; close one")]
     TooManyTerminals {
-        /// How many there may be.
+        /// Largest number of terminals.
         limit: u32,
     },
-    /// As many commands run as may run at once.
+    /// The limit of running commands is reached.
     #[error("a sandbox may run {limit} commands at once; wait for one or end it, or raise MAX_COMMANDS")]
     TooManyCommands {
-        /// How many may run.
+        /// Largest number of running commands.
         limit: u32,
     },
-    /// The command is known, but what it printed is gone.
+    /// The command is known, but its output is not kept any more.
     #[error("what command `{id}` printed is no longer kept")]
     OutputGone {
         /// The command.
         id: String,
     },
-    /// The guest agent could not do it.
+    /// The guest agent failed.
     #[error("{message}")]
     Refused {
-        /// Why.
+        /// Message of the failure.
         message: String,
     },
-    /// Nobody waits for the operation any more, or the server stops. What was done of it was undone.
+    /// The request was dropped, or the server stops. Partial work was undone.
     #[error("the operation was cancelled")]
     Cancelled,
     /// The runtime failed.
@@ -252,24 +252,24 @@ pub enum SandboxError {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(CatalogError),
-    /// A file or directory of the server's failed.
+    /// Access to a file or directory of the server failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Action that failed, as an infinitive.
         action: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl SandboxError {
-    /// Whether there was no room on a disk of the server's, whoever noticed.
+    /// Returns true if a disk of the server was full, also if another process reported that.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Workspace(error) => error.is_full(),
             Self::Catalog(error) => error.is_full(),
             Self::Template(error) => matches!(error, TemplateError::Full),
-            // Runtimes and guest agents are other processes: what they say is text.
+            // Runtimes and guest agents are other processes: their errors are text.
             Self::Runtime(RuntimeError::Failed { reason, .. })
             | Self::Operation { source: RuntimeError::Failed { reason, .. }, .. } => {
                 is_disk_full_message(reason)
@@ -302,7 +302,7 @@ impl From<CatalogError> for SandboxError {
     }
 }
 
-/// A text for clients: paths of the server's machine are left out. What is inside a sandbox, or a device, is not.
+/// Removes paths of the host from a text for clients. Paths inside a sandbox, and of devices, stay.
 pub fn without_host_paths(text: &str) -> String {
     let hide = |word: &str| {
         let quotes = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
@@ -316,7 +316,7 @@ pub fn without_host_paths(text: &str) -> String {
     text.split(' ').map(hide).collect::<Vec<_>>().join(" ")
 }
 
-/// Says what was tried when the system refused.
+/// Adds the failed action to an I/O error.
 pub(crate) trait Context<T> {
     fn context(self, action: impl FnOnce() -> String) -> Result<T>;
 }
@@ -331,12 +331,12 @@ fn with_id(sandbox: &Option<String>) -> String {
     sandbox.as_ref().map(|id| format!(": {id}")).unwrap_or_default()
 }
 
-fn count(users: &[WorkspaceUser]) -> String {
+fn process_count(users: &[WorkspaceUser]) -> String {
     if users.len() == 1 { "1 process".to_owned() } else { format!("{} processes", users.len()) }
 }
 
-/// The first few, for people.
-fn told(users: &[WorkspaceUser]) -> String {
+/// Describes the first few processes.
+fn describe(users: &[WorkspaceUser]) -> String {
     let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.why));
     let more = if users.len() > 5 { ", …" } else { "" };
     shown.collect::<Vec<_>>().join(", ") + more
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn paths_of_the_host_are_left_out_and_those_inside_stay() {
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "cannot remove `d` of /var/lib/x/sbx-1/1/tree: Directory not empty",
                 "cannot remove `d` of …: Directory not empty",
@@ -360,7 +360,7 @@ mod tests {
             ),
             ("", ""),
         ] {
-            assert_eq!(without_host_paths(text), told);
+            assert_eq!(without_host_paths(text), expected);
         }
     }
 }

@@ -1,21 +1,23 @@
-//! Concurrency limits for costly work: in all, and for one owner, so that no owner takes all of it.
+//! Concurrency limits for costly work: in all, and for each owner, so that no owner takes all permits.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// Turns of which one owner has at most half, and one at least.
+use crate::leaf_mutex::LeafMutex;
+
+/// A semaphore of which one owner has at most half of the permits, and at least one.
 #[derive(Debug)]
 pub(crate) struct FairSemaphore {
     total: usize,
     per_owner: usize,
     all: Arc<Semaphore>,
-    /// Owners that have a turn or wait for one.
-    owners: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// Semaphores of owners that have a permit or wait for one.
+    owners: LeafMutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// A turn, until it is dropped.
+/// A permit, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FairPermit {
     _own: OwnedSemaphorePermit,
@@ -26,23 +28,23 @@ impl FairSemaphore {
     pub(crate) fn new(total: u32) -> Self {
         let total = total.max(1) as usize;
         let all = Arc::new(Semaphore::new(total));
-        Self { total, per_owner: (total / 2).max(1), all, owners: Mutex::default() }
+        Self { total, per_owner: (total / 2).max(1), all, owners: LeafMutex::default() }
     }
 
-    /// Waits for a turn. The owner's own comes first: a request that waits for it takes nothing from other owners.
-    /// Fails when the semaphore are closed.
+    /// Waits for a permit. The owner's own comes first: a request that waits for it takes nothing from other
+    /// owners. Fails when the semaphore is closed.
     pub(crate) async fn acquire(&self, owner: &str) -> Result<FairPermit, AcquireError> {
         let own = self.of(owner).acquire_owned().await?;
         Ok(FairPermit { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
     }
 
-    /// A turn, if there is one without waiting.
+    /// Takes a permit without waiting. `None` if there is none.
     pub(crate) fn try_acquire(&self, owner: &str) -> Option<FairPermit> {
         let own = self.of(owner).try_acquire_owned().ok()?;
         Some(FairPermit { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
     }
 
-    /// Counts the semaphore that an owner has taken, or all owners where this one may take more.
+    /// Counts the permits that an owner has, or that all owners have where this one may have more.
     pub(crate) fn used(&self, owner: &str) -> usize {
         match self.per_owner - self.of(owner).available_permits() {
             own if own < self.per_owner => self.total - self.all.available_permits(),
@@ -50,17 +52,17 @@ impl FairSemaphore {
         }
     }
 
-    /// Gives nobody a turn any more.
+    /// Closes the semaphore: no more permits are issued.
     pub(crate) fn close(&self) {
         self.all.close();
-        for own in self.owners.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for own in self.owners.lock().values() {
             own.close();
         }
     }
 
     fn of(&self, owner: &str) -> Arc<Semaphore> {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        // Turns, and requests that wait for one, hold on to their owner's.
+        let mut owners = self.owners.lock();
+        // Permits, and requests that wait for one, hold a reference to their owner's semaphore.
         owners.retain(|_, own| Arc::strong_count(own) > 1);
         let own = owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.per_owner)));
         Arc::clone(own)
@@ -73,22 +75,22 @@ mod tests {
 
     use super::*;
 
-    /// A turn, if there is one for this owner without waiting.
+    /// Takes a permit without waiting.
     async fn now(semaphore: &FairSemaphore, owner: &str) -> Option<FairPermit> {
         let taken = semaphore.used(owner);
-        let turn = semaphore.try_acquire(owner);
-        // Whoever waits gets one at the same time.
+        let permit = semaphore.try_acquire(owner);
+        // A waiting request gets one at the same time.
         let waited = tokio::time::timeout(Duration::ZERO, semaphore.acquire(owner)).await;
-        assert!(turn.is_some() || waited.is_err(), "{taken}");
-        turn
+        assert!(permit.is_some() || waited.is_err(), "{taken}");
+        permit
     }
 
     #[tokio::test]
-    async fn one_owner_cannot_take_all_semaphore() {
+    async fn one_owner_cannot_take_all_permits() {
         let semaphore = FairSemaphore::new(5);
         let mut first = Vec::new();
-        while let Some(turn) = now(&semaphore, "a").await {
-            first.push(turn);
+        while let Some(permit) = now(&semaphore, "a").await {
+            first.push(permit);
         }
         assert_eq!(first.len(), 2);
         let mut others = Vec::new();
@@ -101,23 +103,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_turn_is_everybodys() {
+    async fn a_single_permit_is_shared_by_all_owners() {
         let semaphore = FairSemaphore::new(0);
-        let turn = semaphore.acquire("a").await.unwrap();
+        let permit = semaphore.acquire("a").await.unwrap();
         assert!(now(&semaphore, "b").await.is_none());
-        drop(turn);
+        drop(permit);
         semaphore.acquire("b").await.unwrap();
         semaphore.close();
         assert!(semaphore.acquire("a").await.is_err());
     }
 
     #[tokio::test]
-    async fn owners_without_a_turn_are_forgotten() {
+    async fn owners_without_a_permit_are_forgotten() {
         let semaphore = FairSemaphore::new(4);
         for owner in 0..100 {
             semaphore.acquire(&owner.to_string()).await.unwrap();
         }
-        let _turn = semaphore.acquire("a").await.unwrap();
-        assert!(semaphore.owners.lock().unwrap().len() <= 2);
+        let _permit = semaphore.acquire("a").await.unwrap();
+        assert!(semaphore.owners.lock().len() <= 2);
     }
 }

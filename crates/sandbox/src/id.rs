@@ -1,13 +1,13 @@
-//! Names and secrets.
+//! Ids and tokens.
 
 use uuid::Uuid;
 
-/// A new name: the word, and what no other has. Names made later sort later.
-pub(crate) fn new(word: &str) -> String {
-    format!("{word}-{}", Uuid::now_v7().simple())
+/// Makes a unique id: the prefix, `-`, and a UUIDv7. Later ids sort after earlier ones.
+pub(crate) fn new(prefix: &str) -> String {
+    format!("{prefix}-{}", Uuid::now_v7().simple())
 }
 
-/// What a guest agent proves itself with.
+/// Secret token by which a guest agent authenticates.
 #[derive(Clone)]
 pub(crate) struct Token([u8; 32]);
 
@@ -22,7 +22,7 @@ impl Token {
         &self.0
     }
 
-    /// What is kept of it.
+    /// Hash of the token, as the catalog keeps it.
     pub(crate) fn hash(&self) -> String {
         hash(&self.0).to_hex().to_string()
     }
@@ -44,21 +44,21 @@ fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     std::fs::File::open("/dev/urandom")?.read_exact(bytes)
 }
 
-/// Never shown.
+/// Hides the token.
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
 }
 
-/// The hash of no token: compared where there is none to compare with, so that this takes as long.
-pub(crate) const NOBODYS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// Hash of no token: compared where there is no sandbox, so that the comparison takes the same time.
+pub(crate) const NO_TOKEN_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 fn hash(token: &[u8]) -> blake3::Hash {
     blake3::hash(token)
 }
 
-/// Whether a token is the one of that hash. Takes as long whichever it is: hashes of this kind compare so.
+/// Compares a token with a hash, in constant time.
 pub(crate) fn is_token_of(token: &[u8], hash_text: &str) -> bool {
     blake3::Hash::from_hex(hash_text).is_ok_and(|expected| expected == hash(token))
 }
@@ -68,17 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_by_the_time_they_were_made() {
+    fn ids_sort_by_creation_time() {
         let (first, second) = (new("sbx"), new("sbx"));
         assert!(first.starts_with("sbx-") && first < second);
     }
 
     #[test]
-    fn a_token_fits_its_own_hash_only() {
+    fn token_matches_only_its_own_hash() {
         let (one, other) = (Token::new().unwrap(), Token::new().unwrap());
         assert!(is_token_of(one.as_bytes(), &one.hash()));
         assert!(!is_token_of(one.as_bytes(), &other.hash()));
-        assert!(!is_token_of(b"", &one.hash()) && !is_token_of(b"", NOBODYS));
+        assert!(!is_token_of(b"", &one.hash()) && !is_token_of(b"", NO_TOKEN_HASH));
         assert!(!is_token_of(one.as_bytes(), "no hash"));
         assert_eq!(format!("{one:?}"), "Token");
     }

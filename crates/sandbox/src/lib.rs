@@ -1,13 +1,13 @@
 //! Sandboxes: isolated processes around a workspace.
 //!
-//! A [`Service`] makes them, runs commands and terminals in them, and ends them. What must outlive the server is
-//! in the catalog, in files, or with the [`Runtime`]; the service finds everything again when it starts.
+//! A [`Service`] creates them, runs commands and terminals in them, and removes them. State that must outlive
+//! the server is in the catalog, in files, or with the [`Runtime`]; the service recovers it when it starts.
 //!
 //! - `lifecycle`: creating, watching, expiring, removing and recovering sandboxes, and which operations exclude each other.
 //! - `guest`: connections of guest agents, over a Unix socket or TCP.
 //! - `command`: commands and terminals, their input and output.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
-//! - `disk`: how workspaces are made and measured, and who makes room on a full disk.
+//! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
@@ -46,8 +46,8 @@ pub use config::{Config, NewSandbox, ResourceRequest};
 pub use error::{Result, SandboxError, without_host_paths};
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
-pub use guest::tcp::{GuestPort, Reach};
-pub use lifecycle::create::Caller;
+pub use guest::tcp::{GuestPort, ServerEndpoint};
+pub use lifecycle::create::Creator;
 pub use lifecycle::recover::Collected;
 pub use lifecycle::remove::Kept;
 pub use runtime::Runtime;

@@ -1,8 +1,8 @@
-//! What runs sandboxes.
+//! Runtimes, which run sandboxes.
 //!
-//! A runtime starts the guest agent of a sandbox in isolation, finds it again after the server was restarted, and
-//! ends it with everything it started. Sandboxes go by their id: what a runtime must remember it keeps where it
-//! outlives the server. All runtimes are held to the same tests.
+//! A runtime starts the guest agent of a sandbox in isolation, finds it again after a restart of the server,
+//! and ends it with everything that it started. Sandboxes are identified by their id: state of a runtime is
+//! kept where it outlives the server. All runtimes pass the same tests.
 
 mod built_in;
 mod docker;
@@ -43,86 +43,87 @@ pub use workspace_host::holder::Holder;
 pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
-use crate::guest::tcp::Reach;
+use crate::guest::tcp::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
-/// What to start.
+/// Parameters of the start of a sandbox.
 #[derive(Debug)]
 pub struct Start<'a> {
-    /// The sandbox's id, also its host name.
+    /// Id of the sandbox, also its host name.
     pub id: &'a str,
-    /// What its root filesystem is made from.
+    /// Template of its root filesystem.
     pub template: &'a str,
-    /// The directory that becomes `/workspace`; none for one that is started before anybody wants it.
+    /// Directory that becomes `/workspace`; `None` for a sandbox of the warm pool.
     pub workspace: Option<&'a Path>,
-    /// Where its socket, its output and its notes are.
+    /// Directory of its socket, output and state files.
     pub dir: &'a SandboxDir,
-    /// With which the guest agent proves for whom it speaks.
+    /// Token with which the guest agent authenticates.
     pub token: &'a [u8],
-    /// What it may use.
+    /// Resource limits.
     pub limits: &'a Limits,
-    /// Told what is being done, where that takes long.
+    /// Receives messages on progress, where a start takes long.
     pub progress: &'a watch::Sender<String>,
-    /// What it may reach; none for nothing but itself.
+    /// Egress policy; `None` for no network.
     pub egress: Option<&'a Egress>,
-    /// How its guest agent reaches the server over a network, if it is to; else it dials the socket in its place.
-    pub reach: Option<&'a Reach>,
+    /// Address of the server for an agent that connects over a network; without it the agent connects to the
+    /// socket in `dir`.
+    pub endpoint: Option<&'a ServerEndpoint>,
 }
 
-/// What somebody wants a sandbox to reach.
+/// Network access of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
-    /// Nothing but itself.
+    /// No network.
     #[default]
     None,
-    /// What the machine can reach, but not the machine itself.
+    /// Access to everything that the machine can reach, except the machine itself.
     Egress {
-        /// All that it may reach; none for everything.
+        /// Allowed destinations; `None` for all.
         allow: Option<Vec<Allow>>,
     },
 }
 
-/// What came of a start.
+/// Outcome of a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Started {
-    /// What was asked for and could not be applied, and why.
+    /// Requested limits that could not be applied, with reasons.
     pub missing: Vec<String>,
 }
 
-/// What a sandbox's root filesystem can be made from.
+/// Template of a root filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// Names it.
+    /// Unique name.
     pub name: String,
-    /// What it is.
+    /// Description for people.
     pub description: String,
     /// Bytes on disk, if it is there.
     pub size: Option<u64>,
-    /// When it came here, in milliseconds since 1970.
+    /// Time of its import, in milliseconds since 1970.
     pub created_at: Option<i64>,
-    /// Whether it can be used at once.
+    /// True if it can be used at once.
     pub present: bool,
-    /// The command that brings it here, if it is not.
+    /// Command that fetches it, if it is not present.
     pub fetch: Option<String>,
 }
 
-/// Why a runtime did not do it.
+/// Error of a runtime.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// This runtime cannot be used here at all.
+    /// The runtime cannot be used on this machine.
     #[error("the {runtime} runtime is not usable here: {reason}")]
     Unavailable {
-        /// Which.
+        /// Name of the runtime.
         runtime: &'static str,
-        /// Why, and the way out.
+        /// Reason, and how to solve it.
         reason: String,
     },
-    /// It cannot be isolated or limited as was asked for.
+    /// A sandbox cannot be isolated or limited as requested.
     #[error("{0}")]
     Isolation(String),
-    /// There is no such network here.
+    /// The network cannot be provided.
     #[error("{0}")]
     Network(String),
     /// There is no such template.
@@ -130,73 +131,76 @@ pub enum RuntimeError {
     NoTemplate {
         /// Its name.
         name: String,
-        /// How to get it, if that is known.
+        /// Hint how to get it, or empty.
         hint: String,
     },
-    /// The template is one that everybody knows, and not here.
+    /// A built-in template is not on this machine.
     #[error("template `{name}` is not on this machine{reason}; to get it: {fetch}")]
     TemplateAway {
         /// Its name.
         name: String,
-        /// What was tried, if anything was.
+        /// Reason of a failed attempt to fetch it, or empty.
         reason: String,
-        /// The command that brings it here.
+        /// Command that fetches it.
         fetch: String,
     },
     /// Something else failed.
     #[error("the {runtime} runtime cannot {action}: {reason}")]
     Failed {
-        /// Which.
+        /// Name of the runtime.
         runtime: &'static str,
-        /// What was tried.
+        /// Action that failed, as an infinitive.
         action: &'static str,
-        /// Why it failed.
+        /// Reason of the failure.
         reason: String,
     },
 }
 
-/// Runs sandboxes.
+/// A program or daemon that runs sandboxes.
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
-    /// Names it in settings and answers.
+    /// Name in settings and responses.
     fn name(&self) -> &'static str;
 
-    /// What it cannot do here, and why; empty if nothing is missing.
+    /// Lists features that are missing on this machine, with reasons; empty if nothing is missing.
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError>;
 
-    /// Limits and isolation that every sandbox would miss here, and why: what a strict server refuses to do without.
+    /// Lists limits and isolation that every sandbox would miss here, with reasons: a strict server refuses
+    /// to run without them.
     async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
         self.lacks().await
     }
 
-    /// Starts a sandbox. Whoever is killed while it does so leaves one that [`Runtime::known`] tells of, or none.
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError>;
+    /// Starts a sandbox. If the server is killed meanwhile, [`Runtime::known_ids`] lists the sandbox, or nothing
+    /// is left of it.
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError>;
 
-    /// Whether a sandbox can be started without a workspace, which [`Runtime::attach`] brings later.
-    fn starts_ahead(&self) -> bool {
+    /// Returns true if a sandbox can be started without a workspace, which [`Runtime::attach`] adds later.
+    fn supports_warm_pool(&self) -> bool {
         false
     }
 
-    /// Gives a sandbox that was started without a workspace this one.
+    /// Attaches a workspace to a sandbox that was started without one.
     async fn attach(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, dir, workspace);
         let reason = "its sandboxes are started with their workspace".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
     }
 
-    /// In whose namespaces overlays are mounted that this runtime can give to sandboxes; why there are none, if it
-    /// cannot see such mounts.
+    /// Returns the holder of the namespaces in which overlays are mounted that this runtime can give to
+    /// sandboxes; an error with the reason if it cannot see such mounts.
     async fn mounts(&self) -> Result<Holder, String> {
         Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
     }
 
-    /// Whom files of a workspace belong to; whoever runs this server, when not said.
+    /// User and group of files in a workspace; `None` for those of the server.
     fn owner(&self) -> Option<(u32, u32)> {
         None
     }
 
-    /// Finds out whether each sandbox can have a user of the machine of its own, over workspaces in `workspaces`, with a `lazy`
-    /// view under some. To be called before anything is started; `sandboxes` holds the places of those that run.
+    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`, with a
+    /// `lazy` view under some. Called before anything is started; `sandboxes` holds the directories of
+    /// running ones.
     async fn find_own_users(
         &self,
         workspaces: &Path,
@@ -207,70 +211,71 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// The user of the machine that a sandbox has for itself, or is going to have, and to whom its workspace is to be
-    /// shown; none where sandboxes share one.
+    /// User id that a sandbox has, or will have, for itself, and that its workspace is shown to; `None` where
+    /// sandboxes share one.
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         let _ = (id, dir);
         Ok(None)
     }
 
-    /// Whether a quota of the workspace holds everybody inside. It does not hold whoever owns files outside a user
-    /// namespace.
-    fn keeps_quotas(&self) -> bool {
+    /// Returns true if a quota of the workspace applies to all users inside. It does not apply to a process
+    /// that owns files outside a user namespace.
+    fn supports_quotas(&self) -> bool {
         false
     }
 
-    /// Whether its first process runs.
+    /// Returns true if the first process of a sandbox runs.
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError>;
 
-    /// What was asked for and is not applied to one that runs, also if another server started it.
+    /// Lists requested limits that are not applied to a running sandbox, also if another server started it.
     async fn missing(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let _ = (id, dir);
         Ok(Vec::new())
     }
 
-    /// Waits until its first process has ended, or there is none.
+    /// Waits until the first process has ended, or there is none.
     async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
-    /// Ends everything in it and removes what the runtime made. What is not there is gone.
+    /// Ends everything in a sandbox and removes its state. A sandbox that does not exist is no error.
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
-    /// Stops everything in it for a moment, so that its files stay as they are until [`Runtime::thaw`]. Before anything
-    /// is stopped, that is noted in its place ([`SandboxDir::frozen`]). When this fails, everything goes on. Whoever drops
-    /// it while it is under way has to thaw.
+    /// Freezes everything in a sandbox, so that its files do not change until [`Runtime::thaw`]. Before that
+    /// it is noted in its directory ([`SandboxDir::frozen`]). If it fails, everything keeps running. A caller
+    /// that drops the future has to thaw.
     ///
-    /// The guest agent may be stopped as well, and may not be: nothing is to be asked of it meanwhile.
+    /// The guest agent may be frozen as well, or not: no requests are sent to it meanwhile.
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let _ = (id, dir);
         let reason = "it has no way to".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "freeze a sandbox", reason })
     }
 
-    /// Lets everything go on that is noted as stopped, whoever stopped it: to be called for every sandbox whose note is
-    /// found, also if a server was killed before everything had stopped. Where nothing is noted, nothing is done.
+    /// Thaws everything that is noted as frozen: called for every sandbox with a note, also if a server was
+    /// killed before everything was frozen. Does nothing without a note.
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let _ = (id, dir);
         Ok(())
     }
 
-    /// Whether a process keeps the namespaces in which sandboxes are made.
+    /// Returns true if a process holds the namespaces in which sandboxes are made.
     fn has_holder(&self) -> bool {
         false
     }
 
-    /// Ends that process, and returns when it is gone. Whoever makes the next sandbox starts another one.
-    async fn rest(&self) -> Result<(), RuntimeError> {
+    /// Ends that process, and waits until it is gone. The next start creates another one.
+    async fn release_holder(&self) -> Result<(), RuntimeError> {
         Ok(())
     }
 
-    /// Whether the workspace of a running sandbox can be replaced.
-    fn swaps(&self) -> bool {
+    /// Returns true if the workspace of a running sandbox can be replaced.
+    fn can_swap_workspace(&self) -> bool {
         false
     }
 
-    /// The processes inside that have their working directory below the workspace, or something open or mapped in it.
-    /// If they are to `end`, or all that are in the workspace, they are asked to and killed after that time, and so is
-    /// whoever comes meanwhile; those that were ended. What is frozen does not end, so that is refused.
+    /// Lists the processes inside that have their working directory below the workspace, or something open or
+    /// mapped in it. With `end`, they (or all processes in the workspace) get SIGTERM, and SIGKILL after that
+    /// time, and so do processes that appear meanwhile; those that were ended are returned. Frozen processes
+    /// do not end, so a frozen sandbox is an error.
     async fn workspace_users(
         &self,
         id: &str,
@@ -282,51 +287,52 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
     }
 
-    /// How many bytes of a sandbox's workspace are in files that have no name any more and are still open. Nobody can
-    /// tell where the sandbox's processes cannot be looked at.
-    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    /// Bytes of a sandbox's workspace in deleted files that are still open. Zero where the sandbox's
+    /// processes cannot be inspected.
+    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let _ = (id, dir);
         Ok(0)
     }
 
-    /// Replaces the workspace of a running sandbox by another directory, which is given to its user. Processes whose working
-    /// directory is the workspace itself go along; whoever uses the old one in another way stays with it.
+    /// Replaces the workspace of a running sandbox by another directory, which is given to its user.
+    /// Processes whose working directory is the workspace itself move to the new one; other users of the old
+    /// one keep it.
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, dir, workspace);
         let reason = outside::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
     }
 
-    /// Returns whether `workspace` is the workspace of a running sandbox, after a swap whose outcome is not known: whoever did
-    /// it may have died, or not have answered.
+    /// Returns true if `workspace` is the workspace of a running sandbox, after a swap with an unknown
+    /// outcome: the process that did it may have died, or not have answered.
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let _ = (id, dir, workspace);
         let reason = outside::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
     }
 
-    /// What its guest agent said last, to be put behind an error.
+    /// Returns the end of the guest agent's log, for an error message.
     async fn agent_log(&self, id: &str, dir: &SandboxDir) -> String {
         let _ = id;
         std::fs::read_to_string(dir.log()).unwrap_or_default()
     }
 
-    /// What it uses.
+    /// Measures the resource usage of a sandbox.
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
 
-    /// The ids of sandboxes that left something with this runtime which their places do not tell of.
-    async fn known(&self) -> Result<Vec<String>, RuntimeError>;
+    /// Ids of sandboxes that this runtime has state of outside their directories.
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;
 
-    /// What sandboxes can be made from.
+    /// Lists the templates that sandboxes can be made from.
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError>;
 
-    /// Variables that the programs of a template expect, if the runtime does not see to it itself.
+    /// Environment variables of a template, if the runtime does not set them itself.
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         let _ = template;
         Ok(BTreeMap::new())
     }
 
-    /// Where this runtime keeps templates that can be imported and removed; none if others bring them.
+    /// Templates that can be imported and removed; `None` if the runtime takes no imports.
     fn imported(&self) -> Option<&Templates> {
         None
     }

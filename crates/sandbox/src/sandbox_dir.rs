@@ -1,6 +1,7 @@
-//! Where a sandbox keeps what it needs on the machine.
+//! The directory of a sandbox on the host.
 //!
-//! Nothing here is seen inside but the directory of the socket, which is mounted there read-only.
+//! Nothing in it is visible inside the sandbox except the directory of sockets, which is mounted there
+//! read-only.
 
 use std::fs;
 use std::io;
@@ -10,10 +11,10 @@ use std::path::{Path, PathBuf};
 use workspace_host::holder::Holder;
 use workspace_host::{HostError, overlay};
 
-/// The socket that the guest agent dials.
-const AGENT: &str = "agent.sock";
-/// The socket on which a guest agent is given what it starts with.
-pub(crate) const START: &str = "start.sock";
+/// Name of the socket that the guest agent connects to.
+const AGENT_SOCKET: &str = "agent.sock";
+/// Name of the socket on which a guest agent gets its start data.
+pub(crate) const START_SOCKET: &str = "start.sock";
 
 /// The directory of one sandbox.
 #[derive(Debug, Clone)]
@@ -22,49 +23,49 @@ pub struct SandboxDir {
 }
 
 impl SandboxDir {
-    /// At this directory.
+    /// Names a directory, which need not exist.
     pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    /// All of it.
+    /// Path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Holds the socket that the guest agent dials, `agent.sock`.
+    /// Directory of the socket that the guest agent connects to, `agent.sock`.
     pub fn sockets(&self) -> PathBuf {
         self.root.join("sockets")
     }
 
-    /// Holds what commands printed.
+    /// Directory of the output of commands.
     pub fn output(&self) -> PathBuf {
         self.root.join("output")
     }
 
-    /// What the guest agent said.
+    /// Log of the guest agent.
     pub fn log(&self) -> PathBuf {
         self.root.join("agent.log")
     }
 
-    /// What a runtime finds the sandbox's processes again by.
+    /// File in which a runtime records the sandbox's first process.
     pub fn process(&self) -> PathBuf {
         self.root.join("process")
     }
 
-    /// Tells that the sandbox is frozen, or about to be, and how it can be let go on; not there otherwise.
+    /// File that exists while the sandbox is frozen, or about to be, and records how to thaw it.
     pub fn frozen(&self) -> PathBuf {
         self.root.join("frozen")
     }
 
-    /// Makes the directories. Only who runs the server may enter; inside they are reached through mounts and
-    /// descriptors.
+    /// Makes the directories. Only the user of the server may enter; inside they are reached through mounts
+    /// and file descriptors.
     pub(crate) fn make(&self) -> io::Result<()> {
         let make = |path: &Path, mode| fs::DirBuilder::new().mode(mode).create(path);
         make(&self.root, 0o700)?;
         make(&self.output(), 0o700)?;
         make(&self.sockets(), 0o755)?;
-        // Whatever the mask of this process says.
+        // Independent of the umask of this process.
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))
     }
 
@@ -72,13 +73,13 @@ impl SandboxDir {
         remove_tree(&self.root)
     }
 
-    /// A listener on the guest agent's socket.
+    /// Listens on the guest agent's socket.
     pub(crate) fn listen(&self) -> io::Result<tokio::net::UnixListener> {
-        self.listen_on(AGENT)
+        self.listen_on(AGENT_SOCKET)
     }
 
-    /// A listener on a socket. Its address may be 107 bytes long, a path longer: so it is bound through a descriptor
-    /// of its directory.
+    /// Listens on a socket. Its address is limited to 107 bytes, and a path may be longer: so it is bound
+    /// through a file descriptor of its directory.
     pub(crate) fn listen_on(&self, name: &str) -> io::Result<tokio::net::UnixListener> {
         let sockets = self.sockets();
         match fs::remove_file(sockets.join(name)) {
@@ -88,13 +89,13 @@ impl SandboxDir {
         let directory = Short::of(&sockets)?;
         let short = directory.path().join(name);
         let listener = tokio::net::UnixListener::bind(&short)?;
-        // Who connects is known by a token, or by being the first, not by a user.
+        // A client is identified by a token, or by being the first, not by a user.
         fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
         Ok(listener)
     }
 }
 
-/// A directory by a path that is short, for as long as this lives.
+/// A directory with a short path, for as long as this lives.
 #[cfg(target_os = "linux")]
 struct Short(std::os::fd::OwnedFd);
 
@@ -111,7 +112,7 @@ impl Short {
     }
 }
 
-/// Nothing is open by a path here: a path that is too long for a socket is refused when it is bound.
+/// A directory by its own path: a path that is too long for a socket fails when it is bound.
 #[cfg(not(target_os = "linux"))]
 struct Short(PathBuf);
 
@@ -126,7 +127,7 @@ impl Short {
     }
 }
 
-/// Removes a directory and all in it, also what its owner made inaccessible to himself. What is not there is gone.
+/// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
         HostError::System { source, .. } => source,
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_reached_however_long_the_path() {
+    async fn socket_can_be_bound_at_a_long_path() {
         let home = tempfile::tempdir().unwrap();
         let long = home.path().join("x".repeat(120));
         fs::create_dir(&long).unwrap();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_owner_cannot_enter_is_removed_too() {
+    fn directories_without_permissions_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let tree = home.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();

@@ -20,7 +20,7 @@ use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::FairSemaphore;
 use crate::guest::handle::SandboxHandle;
-use crate::guest::tcp::{GuestPort, Reach};
+use crate::guest::tcp::{GuestPort, ServerEndpoint};
 use crate::leaf_mutex::LeafMutex;
 use crate::lifecycle::cleanup_queue::CleanupQueue;
 use crate::lifecycle::operation_count::OperationCount;
@@ -40,7 +40,7 @@ const BATCH_REMOVALS_AT_ONCE: u32 = 16;
 /// Scans of workspaces at the same time for requests.
 const REQUESTED_SCANS_AT_ONCE: u32 = 4;
 
-/// Makes sandboxes, runs what is wanted in them, and ends them. Clones are the same service.
+/// Creates sandboxes, runs commands in them, and removes them. Clones share one service.
 #[derive(Debug, Clone)]
 pub struct Service(pub(crate) Arc<Inner>);
 
@@ -53,63 +53,67 @@ pub(crate) struct Inner {
     handles: RwLock<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
-    /// Operations that are not over.
-    pub(crate) under_way: OperationCount,
-    /// One operation on a sandbox at a time.
-    pub(crate) operations: OperationLocks,
-    /// Sandboxes that are being started.
-    pub(crate) starts: FairSemaphore,
-    /// Workspaces that are being filled from a snapshot.
-    pub(crate) fills: FairSemaphore,
-    pub(crate) waiting: FairSemaphore,
-    /// Held for reading by who makes a sandbox, for writing by who ends what is there only for sandboxes.
-    pub(crate) making: tokio::sync::RwLock<()>,
-    /// When it was seen first that there is no sandbox; none if there is one.
+    /// Operations under way.
+    pub(crate) operation_count: OperationCount,
+    /// At most one operation on a sandbox at a time.
+    pub(crate) operation_locks: OperationLocks,
+    /// Limits sandboxes that start at the same time.
+    pub(crate) start_permits: FairSemaphore,
+    /// Limits workspaces that are filled from a snapshot at the same time.
+    pub(crate) fill_permits: FairSemaphore,
+    /// Limits requests for sandboxes that wait or are being worked on.
+    pub(crate) queue_permits: FairSemaphore,
+    /// Held for reading while a sandbox is created, for writing while resources are released that only
+    /// sandboxes need.
+    pub(crate) creation_lock: tokio::sync::RwLock<()>,
+    /// Time since when there has been no sandbox; `None` while there is one.
     pub(crate) idle_since: LeafMutex<Option<Instant>>,
-    /// Held by who counts the sandboxes and writes down one more.
-    pub(crate) counting: Mutex<()>,
+    /// Held from counting the sandboxes for a quota until the next one is reserved or in the catalog.
+    pub(crate) quota_lock: Mutex<()>,
     /// Deleted sandboxes whose files are being removed.
-    pub(crate) cleanup: CleanupQueue,
-    /// Places for sandboxes that are being made.
-    pub(crate) reserved: Reservations,
-    /// Sandboxes that were started for nobody yet.
+    pub(crate) cleanup_queue: CleanupQueue,
+    /// Reservations for sandboxes that are being created and are not in the catalog yet.
+    pub(crate) reservations: Reservations,
+    /// Sandboxes that were started before anybody requested one.
     pub(crate) pool: Pool,
-    /// How many there were in each state when somebody looked last.
-    counts: RwLock<Vec<(State, u64)>>,
-    /// Looks at workspaces that are under way: by the server itself, and for requests.
+    /// Number of sandboxes in each state at the last count.
+    counts: LeafMutex<Vec<(State, u64)>>,
+    /// Scans of workspaces that the server makes by itself.
     pub(crate) scans: DiskScans,
+    /// Scans of workspaces for requests.
     pub(crate) requested_scans: FairSemaphore,
     /// Removals for requests that name several sandboxes.
     pub(crate) batch_removals: FairSemaphore,
-    /// How full the disk was when files without a name were looked for.
+    /// Free disk space at the last search for deleted files that are still open.
     pub(crate) fullness: Fullness,
     pub(crate) full_disk: FullDisk,
-    /// When events that are too old were forgotten last.
-    pub(crate) retained: LeafMutex<Option<Instant>>,
-    /// How guests reach the port, if there is one.
-    reach: Option<Reach>,
-    /// What lets guests in there.
-    port: Mutex<Option<JoinHandle<()>>>,
+    /// Time of the last removal of old events.
+    pub(crate) last_retention: LeafMutex<Option<Instant>>,
+    /// Address at which guest agents reach the TCP port; `None` if there is none.
+    endpoint: Option<ServerEndpoint>,
+    /// Task that accepts connections on that port.
+    port_task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A sandbox as it is now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// What the catalog says.
+    /// Row of the catalog.
     pub sandbox: Sandbox,
-    /// The rest of what it was made with.
+    /// Configuration that the catalog keeps as JSON.
     pub config: Config,
-    /// Whether its guest agent is there.
+    /// True if its guest agent is connected.
     pub agent_connected: bool,
 }
 
 impl Service {
-    /// Takes up all sandboxes that the catalog knows of, and removes what nobody knows of.
+    /// Recovers all sandboxes that the catalog lists for this server, and removes orphans.
     pub async fn start(settings: Settings, catalog: Catalog, runtime: Arc<dyn Runtime>) -> Result<Self> {
         Self::start_with(settings, catalog, runtime, None).await
     }
 
-    /// The same with a port, which the guests of sandboxes that have a network dial if the runtime can tell them to.
+    /// Starts the service with a TCP port, which guest agents of sandboxes with a network dial if the runtime
+    /// can give them its address.
     pub async fn start_with(
         settings: Settings,
         catalog: Catalog,
@@ -120,91 +124,91 @@ impl Service {
             private_directory(directory).context(|| format!("make {}", directory.display()))?;
         }
         let workspaces = Arc::new(open(&settings, &runtime).await?);
-        let turns = || FairSemaphore::new(settings.creations_at_once);
-        let (starts, fills) = (turns(), turns());
-        let waiting =
+        let permits = || FairSemaphore::new(settings.creations_at_once);
+        let (start_permits, fill_permits) = (permits(), permits());
+        let queue_permits =
             FairSemaphore::new(settings.creations_waiting.saturating_add(settings.creations_at_once));
         let service = Self(Arc::new(Inner {
             cancel: settings.cancel.child(),
-            under_way: OperationCount::default(),
+            operation_count: OperationCount::default(),
             settings,
             catalog,
             runtime,
             workspaces,
             handles: RwLock::default(),
-            operations: OperationLocks::default(),
-            starts,
-            fills,
-            waiting,
-            making: tokio::sync::RwLock::default(),
+            operation_locks: OperationLocks::default(),
+            start_permits,
+            fill_permits,
+            queue_permits,
+            creation_lock: tokio::sync::RwLock::default(),
             idle_since: LeafMutex::default(),
-            counting: Mutex::default(),
-            cleanup: CleanupQueue::default(),
-            reserved: Reservations::default(),
+            quota_lock: Mutex::default(),
+            cleanup_queue: CleanupQueue::default(),
+            reservations: Reservations::default(),
             pool: Pool::default(),
-            counts: RwLock::default(),
+            counts: LeafMutex::default(),
             scans: DiskScans::new(SCANS_AT_ONCE),
             requested_scans: FairSemaphore::new(REQUESTED_SCANS_AT_ONCE),
             batch_removals: FairSemaphore::new(BATCH_REMOVALS_AT_ONCE),
             fullness: Fullness::default(),
             full_disk: FullDisk::default(),
-            retained: LeafMutex::default(),
-            reach: port.as_ref().map(GuestPort::reach),
-            port: Mutex::default(),
+            last_retention: LeafMutex::default(),
+            endpoint: port.as_ref().map(GuestPort::endpoint),
+            port_task: Mutex::default(),
         }));
         service.0.catalog.sandboxes().adopt(&service.0.settings.node).await?;
         service.recover().await?;
-        // Guests that dialled meanwhile wait: before, they would have been refused.
-        *service.0.port.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
-        service.watch();
+        // Agents that dialled meanwhile wait: before recovery they would have been refused.
+        *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
+        service.start_periodic_tasks();
         service.fill_pool();
         Ok(service)
     }
 
-    /// Closes the lines to all guests, and cancels operations that are under way. The sandboxes go on; another service
-    /// finds them.
+    /// Closes the connections to all guest agents, and cancels operations that are under way. The sandboxes
+    /// keep running; the next service recovers them.
     pub async fn close(&self) {
         self.0.cancel.cancel();
-        self.0.starts.close();
-        self.0.fills.close();
+        self.0.start_permits.close();
+        self.0.fill_permits.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
-        if !self.0.under_way.idle(CLOSE_TIMEOUT).await {
-            tracing::warn!("operations did not end in time, and may not have undone what they did in part");
+        if !self.0.operation_count.idle(CLOSE_TIMEOUT).await {
+            tracing::warn!("operations did not end in time and may have left partial work behind");
         }
-        self.empty_pool().await;
-        // What is left after that the next start removes.
+        self.close_pool().await;
+        // The next start removes the rest.
         self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
         let handles = std::mem::take(&mut *self.0.handles.write().unwrap_or_else(PoisonError::into_inner));
         for handle in handles.values() {
             handle.close();
         }
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
-            tracing::warn!(%error, "whoever comes next waits for the workspaces");
+            tracing::warn!(%error, "failed to close the workspaces; the next server has to wait for them");
         }
-        if let Some(port) = self.0.port.lock().await.take() {
+        if let Some(port) = self.0.port_task.lock().await.take() {
             port.abort();
-            // Whoever comes next may listen there.
+            // The next server may listen on this port.
             drop(port.await);
         }
     }
 
-    /// How guests reach the port, if there is one.
-    pub(crate) fn reach(&self) -> Option<&Reach> {
-        self.0.reach.as_ref()
+    /// Address at which guest agents reach the TCP port; `None` if there is none.
+    pub(crate) fn endpoint(&self) -> Option<&ServerEndpoint> {
+        self.0.endpoint.as_ref()
     }
 
-    /// How many sandboxes there are in each state, as of a moment ago.
+    /// Number of sandboxes in each state, as of the last count a moment ago.
     pub fn counts(&self) -> Vec<(State, u64)> {
-        self.0.counts.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.counts.lock().clone()
     }
 
-    pub(crate) async fn count(&self) -> Result<()> {
+    pub(crate) async fn update_counts(&self) -> Result<()> {
         let counts = self.0.catalog.sandboxes().counts(&self.0.settings.node).await?;
-        *self.0.counts.write().unwrap_or_else(PoisonError::into_inner) = counts;
+        *self.0.counts.lock() = counts;
         Ok(())
     }
 
-    /// What it was started with.
+    /// Settings that it was started with.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
@@ -214,22 +218,23 @@ impl Service {
         &self.0.workspaces
     }
 
-    /// What runs the sandboxes.
+    /// Runtime that runs the sandboxes.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.0.runtime
     }
 
-    /// What sandboxes can be made from.
+    /// Lists the templates that sandboxes can be created from.
     pub async fn templates(&self) -> Result<Vec<Template>> {
         Ok(self.0.runtime.templates().await?)
     }
 
-    /// Where an archive is put that is to be imported.
+    /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
         self.imported()?.receive().context(|| "make room for a template".to_owned())
     }
 
-    /// Makes a template of an archive that was received. The import stops when the future is dropped.
+    /// Imports a template from an archive that was received. The import is cancelled when the future is
+    /// dropped.
     pub async fn import_template(
         &self,
         name: &str,
@@ -247,15 +252,15 @@ impl Service {
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported()?.clone();
-        // Nobody may make one meanwhile.
-        let _counting = self.0.counting.lock().await;
+        // No sandbox may be created from it meanwhile.
+        let _quota_lock = self.0.quota_lock.lock().await;
         let used = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
-        let coming = || self.0.reserved.uses(name).then(|| "one that is being made".to_owned());
+        let coming = || self.0.reservations.uses(name).then(|| "one that is being made".to_owned());
         if let Some(sandbox) = user.or_else(coming) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
-        self.end_ready_of(name).await;
+        self.end_pooled_of(name).await;
         let (wanted, remove) = (name.to_owned(), name.to_owned());
         let removed = tokio::task::spawn_blocking(move || templates.remove(&remove)).await;
         match removed.map_err(TemplateError::lost)?? {
@@ -268,12 +273,13 @@ impl Service {
         self.0.runtime.imported().ok_or_else(|| SandboxError::NoImports { runtime: self.0.runtime.name() })
     }
 
-    /// The sandbox of that id.
+    /// Returns the sandbox with this id.
     pub async fn get(&self, scope: &Scope, id: &str) -> Result<View> {
         self.view(self.find(scope, id).await?)
     }
 
-    /// A page of those that fit the filter, newest first, and how many fit in all.
+    /// Lists one page of the sandboxes that match the filter, newest first, and returns how many match in
+    /// all.
     pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
         let filter = match scope {
             Scope::Owner(owner) => Filter { owner: Some(owner.clone()), ..filter },
@@ -284,7 +290,7 @@ impl Service {
         Ok((views, total))
     }
 
-    /// Gives a sandbox other labels.
+    /// Replaces the labels of a sandbox.
     pub async fn relabel(
         &self,
         scope: &Scope,
@@ -297,7 +303,7 @@ impl Service {
         self.view(self.change(id, |_| Some(change.clone()), &[]).await?)
     }
 
-    /// Lets a sandbox live so much longer.
+    /// Extends the lifetime of a sandbox.
     pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
         let settings = &self.0.settings;
         let most = settings.extension.as_secs();
@@ -319,14 +325,14 @@ impl Service {
             let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
-        // Of an extension and an expiry at the same moment one wins.
-        let handles = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
+        // Of an extension and an expiry at the same time one wins.
+        let is_live = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
-            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && handles(sandbox))?;
+            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && is_live(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;
-        if !handles(&sandbox) {
+        if !is_live(&sandbox) {
             return Err(not_running(&sandbox));
         }
         if let Some(handle) = self.handle(id) {
@@ -342,13 +348,13 @@ impl Service {
         };
         let not_found = || SandboxError::NotFound { id: id.to_owned() };
         match found {
-            // An id that cannot be, is not.
+            // No sandbox has an id with a NUL.
             Err(CatalogError::Nul { .. }) => Err(not_found()),
             found => found?.ok_or_else(not_found),
         }
     }
 
-    /// The sandbox of that id, if this server looks after it.
+    /// Finds a sandbox that this server runs.
     pub(crate) async fn find_here(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let sandbox = self.find(scope, id).await?;
         if sandbox.node == self.0.settings.node {
@@ -363,7 +369,8 @@ impl Service {
         Ok(View { sandbox, config, agent_connected })
     }
 
-    /// Changes a sandbox as it is now, however often others change it meanwhile. None leaves it as it is.
+    /// Changes the row of a sandbox, and retries when another change came first. `change` returns `None` to
+    /// leave the row as it is.
     pub(crate) async fn change(
         &self,
         id: &str,
@@ -403,8 +410,8 @@ impl Service {
         self.0.handles.write().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
-    /// The sandbox of that id, if something can be run in it now. Needs no look into the catalog as long as the
-    /// guest is there.
+    /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
+    /// connected.
     pub(crate) async fn running(&self, scope: &Scope, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(id).filter(|handle| scope.covers(handle.owner()));
         if handle.as_ref().is_some_and(|handle| handle.has_expired(now())) {
@@ -431,7 +438,7 @@ pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
         .map_err(|source| CatalogError::Json { column: "config", source }.into())
 }
 
-/// What receivers of an event are told of the sandbox.
+/// Makes an event about a sandbox after a change.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let data = json!({
         "sandboxId": sandbox.id,

@@ -1,4 +1,4 @@
-//! What the sandboxes of a server may do, and where they are kept.
+//! Settings of the sandboxes of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,96 +9,96 @@ use workspace_workspace::{Choice, LazyCommand};
 
 use crate::runtime::Cidr;
 
-/// How to run sandboxes. The defaults are those that the documents name.
+/// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Names this server among those of a catalog; the same whenever it starts again.
+    /// Name of this server in the catalog; it must stay the same across restarts.
     pub node: String,
-    /// Where sandboxes keep their sockets, output and notes.
+    /// Directory of the sockets, output and state files of sandboxes.
     pub sandboxes: PathBuf,
-    /// Where workspaces are.
+    /// Directory of workspaces.
     pub workspaces: PathBuf,
-    /// Where the files that workspaces share are; on the filesystem of the workspaces.
+    /// Directory of the files that workspaces share; on the filesystem of the workspaces.
     pub layers: PathBuf,
-    /// Where snapshots are kept.
+    /// Directory of the snapshot store.
     pub store: PathBuf,
-    /// The most that one walk through a workspace, or a comparison of it, holds in memory.
+    /// Memory limits of one walk through a workspace, or of a comparison.
     pub walk_limits: WalkLimits,
-    /// How workspaces are made.
+    /// Provider of workspaces.
     pub provider: Choice,
-    /// What serves the files of snapshots before they are written; without it they are written first.
+    /// Program that serves the files of snapshots before they are written; without it they are written first.
     pub lazy: Option<LazyCommand>,
-    /// How long a sandbox lives when nobody says.
+    /// Default lifetime of a sandbox.
     pub timeout: Duration,
-    /// How long a sandbox may live, extensions included.
+    /// Longest lifetime of a sandbox, extensions included.
     pub lifetime: Duration,
-    /// The longest single extension.
+    /// Longest single extension.
     pub extension: Duration,
-    /// How many there may be.
+    /// Largest number of sandboxes on this server.
     pub sandboxes_max: u32,
-    /// How many each owner may have.
+    /// Largest number of sandboxes of each owner.
     pub sandboxes_per_owner: u32,
-    /// Snapshots that each owner may have; 0 for any number.
+    /// Largest number of snapshots of each owner; 0 for no limit.
     pub snapshots_per_owner: u32,
-    /// Bytes of the store that the snapshots of each owner may take together.
+    /// Bytes of the store that the snapshots of each owner may use together.
     pub snapshot_bytes_per_owner: u64,
-    /// Limit on sandboxes that start, and on workspaces that are filled, at one time; more wait. One owner has at most half of
-    /// each.
+    /// Limit on sandboxes that start, and on workspaces that are filled, at the same time; more wait. One
+    /// owner has at most half of each.
     pub creations_at_once: u32,
-    /// How many may wait.
+    /// Length of the queue of creations.
     pub creations_waiting: u32,
-    /// What a sandbox gets when nobody says.
+    /// Default resource limits of a sandbox.
     pub default_resources: Resources,
-    /// What a sandbox may ask for at most.
+    /// Largest resource limits of a sandbox.
     pub max_resources: Resources,
-    /// How long a command may run when nobody says.
+    /// Default time limit of a command.
     pub command_timeout: Duration,
-    /// Time that a guest agent may take, after the time limit of a command, to tell how it ended.
+    /// Time that a guest agent may take, after the time limit of a command, to report its end.
     pub command_grace: Duration,
     /// Bytes of output that are kept of each command.
     pub output_kept: u64,
     /// Bytes of output that are kept of all commands of a sandbox, the disk limit permitting.
     pub sandbox_output_kept: u64,
-    /// How many commands that ended are remembered in each sandbox.
+    /// Number of ended commands that are kept in each sandbox.
     pub commands_kept: u32,
-    /// How many commands may run at once in each sandbox, terminals aside.
+    /// Largest number of running commands in each sandbox, without terminals.
     pub commands: u32,
-    /// How many terminals a sandbox may have.
+    /// Largest number of open terminals in each sandbox.
     pub terminals: u32,
-    /// How long a sandbox whose guest agent is away still counts as running.
+    /// Time for which a sandbox with a disconnected guest agent still counts as running.
     pub agent_grace: Duration,
-    /// How long a guest agent may take to connect for the first time.
+    /// Time limit for a guest agent to connect for the first time.
     pub start_timeout: Duration,
-    /// Between two looks for sandboxes whose time is up.
+    /// Interval at which expired sandboxes are removed.
     pub expiry_interval: Duration,
-    /// Between two looks at how much is in the workspaces.
+    /// Interval at which workspaces are checked for scans that are due.
     pub disk_interval: Duration,
-    /// Bytes of the workspaces' filesystem that sandboxes leave free: if somebody goes on writing then, a sandbox of the owner
-    /// who holds most is ended.
+    /// Bytes of the workspaces' filesystem that stay free: if a sandbox keeps writing then, a sandbox of the
+    /// owner with the largest usage is stopped.
     pub disk_reserve: u64,
-    /// Least time that the workspace of a sandbox is kept which was stopped because of the disk.
+    /// Shortest time for which the workspace of a sandbox is kept that was stopped because of the disk.
     pub stopped_kept: Duration,
-    /// Layers that nobody needs are removed so often.
+    /// Interval at which unused layers are removed.
     pub layers_interval: Duration,
-    /// What nothing reaches in the store is removed so often.
+    /// Interval at which unreachable objects of the store are removed.
     pub gc_interval: Duration,
-    /// Time without a sandbox after which the lazy view and an ordinary user's namespaces are ended.
-    pub rest_after: Duration,
-    /// Events that are older are forgotten.
+    /// Time without a sandbox after which the lazy view and an unprivileged user's namespaces are released.
+    pub idle_release_after: Duration,
+    /// Retention of events.
     pub events_kept: Duration,
-    /// How many sandboxes are started at most before anybody wants them.
+    /// Largest size of the warm pool.
     pub pool: u32,
-    /// Whether a sandbox that cannot be limited or isolated as asked is an error.
+    /// Fails a creation if a limit or isolation cannot be applied as requested.
     pub strict: bool,
-    /// What sandboxes that may reach out do not reach, unless they are allowed something more specific.
+    /// Networks that sandboxes with egress cannot reach, unless a more specific one is allowed.
     pub egress_deny: Vec<Cidr>,
-    /// Who is asked what names mean for them; none for whom the machine asks.
+    /// Resolver for sandboxes with egress; `None` for the one of the machine.
     pub egress_dns: Option<SocketAddr>,
-    /// Stops long operations when it is set, which whoever stops the program does shortly before it ends.
+    /// Cancels long operations, shortly before the program ends.
     pub cancel: Cancel,
 }
 
-/// What a sandbox may use.
+/// Resource limits of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resources {
     /// Thousandths of a processor.
@@ -112,11 +112,11 @@ pub struct Resources {
 }
 
 const GIB: u64 = 1 << 30;
-/// Where clouds tell their machines secrets.
+/// Link-local network, where clouds serve credentials to their machines.
 const METADATA: Cidr = Cidr::new(Ipv4Addr::new(169, 254, 0, 0), 16);
 
 impl Settings {
-    /// The defaults, with everything below `directory`.
+    /// Returns the defaults, with everything below `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let resources = Resources { cpu_millis: 2_000, memory: 2 * GIB, disk: 10 * GIB, processes: 1_024 };
@@ -155,7 +155,7 @@ impl Settings {
             stopped_kept: Duration::from_secs(600),
             layers_interval: Duration::from_secs(60),
             gc_interval: Duration::from_secs(86_400),
-            rest_after: Duration::from_secs(300),
+            idle_release_after: Duration::from_secs(300),
             events_kept: Duration::from_secs(30 * 86_400),
             pool: 8,
             strict: false,

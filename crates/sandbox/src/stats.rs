@@ -1,4 +1,4 @@
-//! What a sandbox uses.
+//! Resource usage of a sandbox.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,32 @@ use crate::runtime::{Limits, Usage};
 use crate::scope::Scope;
 use crate::service::{Service, config_of};
 
-/// How long processors are watched.
-const SAMPLE: Duration = Duration::from_millis(100);
+/// Time over which processor usage is measured.
+const SAMPLE_TIME: Duration = Duration::from_millis(100);
 
-/// What a sandbox uses, and what it may use.
+/// Resource usage and limits of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Stats {
     /// Percent of one processor.
     pub cpu_percent: f64,
-    /// What it uses, as far as it is counted here.
+    /// Usage, as far as the runtime or the guest agent reports it.
     pub usage: Usage,
-    /// What it may use.
+    /// Resource limits.
     pub limits: Limits,
-    /// Bytes in its workspace at the last look, and of the output that is kept of its commands.
+    /// Bytes of its workspace at the last scan, plus the output that is kept of its commands.
     pub disk: u64,
-    /// When its workspace was looked at last, in milliseconds since 1970.
+    /// Time of the last scan of its workspace, in milliseconds since 1970.
     pub disk_time: i64,
     /// Bytes of output among those.
     pub output: u64,
-    /// Bytes that may be there.
+    /// Disk limit in bytes.
     pub disk_limit: Option<u64>,
-    /// When this was found, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     pub time: i64,
 }
 
 impl Service {
-    /// What a sandbox uses now.
+    /// Measures the resource usage of a sandbox.
     pub async fn stats(&self, scope: &Scope, id: &str) -> Result<Stats> {
         let sandbox = self.find_here(scope, id).await?;
         let config = config_of(&sandbox)?;
@@ -47,7 +47,7 @@ impl Service {
             None => (Usage::default(), 0.0),
         };
         let dir = self.dir(id);
-        // None is kept of a sandbox that is just being made or removed.
+        // A sandbox that is being created or removed has no output.
         let output = blocking(move || kept(&dir).unwrap_or(0)).await?;
         let (workspace, disk_time) = self.last_usage(&sandbox.id, &sandbox.owner).await;
         let disk = workspace + output;
@@ -57,13 +57,13 @@ impl Service {
 
     async fn sample(&self, handle: &SandboxHandle) -> Result<(Usage, f64)> {
         let (before, began) = (self.usage(handle).await?, Instant::now());
-        sleep(SAMPLE).await;
+        sleep(SAMPLE_TIME).await;
         let (after, took) = (self.usage(handle).await?, began.elapsed());
         let used = after.cpu.unwrap_or_default().saturating_sub(before.cpu.unwrap_or_default());
         Ok((after, used.as_secs_f64() * 100.0 / took.as_secs_f64()))
     }
 
-    /// What the runtime counts, and what it does not, as the guest does.
+    /// Usage as the runtime reports it, completed by the guest agent.
     async fn usage(&self, handle: &SandboxHandle) -> Result<Usage> {
         let usage = self.0.runtime.usage(&handle.id).await?;
         if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {

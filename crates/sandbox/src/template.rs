@@ -1,7 +1,7 @@
 //! Templates that are root filesystems in directories.
 //!
-//! A template is imported from an archive: a root filesystem, what `docker save` writes, or an OCI layout. It is
-//! unpacked beside its place and moved there in one step, so it is there in full or not at all.
+//! A template is imported from an archive: a root filesystem, the output of `docker save`, or an OCI layout.
+//! It is unpacked into a temporary directory and renamed, so a template is there in full or not at all.
 
 mod image;
 
@@ -20,17 +20,17 @@ use workspace_state::{
 use crate::compression::zstd_reader;
 use crate::sandbox_dir::remove_tree;
 
-const NOTE: &str = "template.json";
+const MANIFEST: &str = "template.json";
 const ROOT: &str = "root";
-/// What is being made; no template is called like this.
-const UNFINISHED: &str = ".unfinished-";
+/// Prefix of temporary directories; no template has such a name.
+const TEMPORARY_PREFIX: &str = ".unfinished-";
 const NAME_MAX: usize = 128;
-/// Files, links and directories of a template.
+/// Largest number of files, links and directories of a template.
 const ENTRIES_MAX: u64 = 4_000_000;
-/// Bytes of names in one archive, which are kept in memory while it is read.
+/// Largest number of bytes of names in one archive, which are kept in memory while it is read.
 const METADATA_MAX: u64 = 512 << 20;
 
-/// Why a template cannot be had.
+/// Reason why a template cannot be imported or removed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum TemplateError {
@@ -54,7 +54,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    /// Whoever worked on it is gone.
+    /// Error of a task that panicked or was aborted.
     pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
         Self::Io(io::Error::other(error))
     }
@@ -67,7 +67,7 @@ impl From<io::Error> for TemplateError {
         }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
-            // What the system did not say was said by whoever reads the archive.
+            // An error without a code of the system comes from the reader of the archive.
             _ if error.raw_os_error().is_none() => Self::Archive(error.to_string()),
             _ => Self::Io(error),
         }
@@ -80,7 +80,7 @@ impl From<ArchiveError> for TemplateError {
             ArchiveError::Cancelled(_) => Self::Cancelled,
             ArchiveError::TooLarge { kind, limit } => Self::TooLarge { what: kind.to_string(), limit },
             ArchiveError::Read { source } => source.into(),
-            // A name or a file that the file system cannot have is a mistake of the archive.
+            // A name or a file that the file system does not support is a mistake of the archive.
             ArchiveError::Extract { source, .. }
                 if !matches!(source.kind(), io::ErrorKind::InvalidFilename | io::ErrorKind::FileTooLarge) =>
             {
@@ -91,12 +91,12 @@ impl From<ArchiveError> for TemplateError {
     }
 }
 
-/// Bounds of an import, and the flag that stops it.
+/// Limits of an import, and the flag that cancels it.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// Bytes of the archive without its compression, of its layers without theirs, and of its files.
+    /// Bytes of the decompressed archive, of its decompressed layers, and of its files.
     pub max_bytes: u64,
-    /// Stops the import, which then leaves nothing behind.
+    /// Cancels the import, which then leaves nothing behind.
     pub cancel: Cancel,
 }
 
@@ -110,19 +110,19 @@ impl ImportOptions {
     }
 }
 
-/// What is known of a template.
+/// Description of an imported template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportedTemplate {
-    /// Names it.
+    /// Unique name.
     pub name: String,
     /// Bytes of its files.
     pub size: u64,
-    /// When it was imported, in milliseconds since 1970.
+    /// Time of the import, in milliseconds since 1970.
     pub created_at: i64,
-    /// Variables that its programs expect.
+    /// Environment variables of the image.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// Devices and pipes that were left out.
+    /// Devices and pipes that were skipped.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -134,12 +134,12 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// Those in `directory`, which is made when there is one.
+    /// Opens the templates in `directory`, which is created by the first import.
     pub fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// All of them, by name.
+    /// Lists all templates, by name.
     pub fn list(&self) -> io::Result<Vec<ImportedTemplate>> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -148,7 +148,7 @@ impl Templates {
         let mut found = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            if !is_unfinished(&path) {
+            if !is_temporary(&path) {
                 found.extend(read(&path)?);
             }
         }
@@ -156,19 +156,19 @@ impl Templates {
         Ok(found)
     }
 
-    /// The one of that name, and its root.
+    /// Finds a template by name, with the path of its root filesystem.
     pub fn find(&self, name: &str) -> io::Result<Option<(ImportedTemplate, PathBuf)>> {
         let Ok(path) = self.path(name) else { return Ok(None) };
         Ok(read(&path)?.map(|known| (known, path.join(ROOT))))
     }
 
-    /// Where an archive can be put that will be imported.
+    /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive(&self) -> io::Result<File> {
         fs::create_dir_all(&self.directory)?;
         tempfile_in(&self.directory)
     }
 
-    /// Makes a template of an archive, compressed with gzip or zstd or not at all.
+    /// Imports a template from an archive: plain, or compressed with gzip or zstd.
     pub fn import(
         &self,
         name: &str,
@@ -179,10 +179,10 @@ impl Templates {
         if path.exists() {
             return Err(TemplateError::Exists { name: name.to_owned() });
         }
-        let new = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+        let new = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
         let made = self.make(name, archive, &new, options).and_then(|known| {
             fs::rename(&new, &path).map_err(|error| match error.kind() {
-                // Somebody else was quicker.
+                // A concurrent import was faster.
                 io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                     TemplateError::Exists { name: name.to_owned() }
                 }
@@ -210,7 +210,7 @@ impl Templates {
         let extract = ExtractOptions { profile, limits: options.limits(), cancel: options.cancel.clone() };
         let mut extractor = Extractor::new(&root, extract)?;
         let envs = image::unpack(archive, &mut extractor, options)?;
-        // Everybody inside enters through it.
+        // All users inside enter through it.
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
         if !root.join("bin/sh").exists() && fs::symlink_metadata(root.join("bin/sh")).is_err() {
@@ -225,16 +225,16 @@ impl Templates {
             left_out: extractor.report().skipped_count,
         };
         fs::write(
-            new.join(NOTE),
+            new.join(MANIFEST),
             serde_json::to_vec(&known).map_err(|error| TemplateError::Io(error.into()))?,
         )?;
         Ok(known)
     }
 
-    /// Removes a template. Nothing may run over it. False when there is none.
+    /// Removes a template, which no sandbox may use. Returns false if it does not exist.
     pub fn remove(&self, name: &str) -> Result<bool, TemplateError> {
         let path = self.path(name)?;
-        let gone = self.directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+        let gone = self.directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
         match fs::rename(&path, &gone) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             moved => moved?,
@@ -243,7 +243,7 @@ impl Templates {
         Ok(true)
     }
 
-    /// Removes what imports left that were killed.
+    /// Removes temporary directories of imports that were killed.
     pub fn clear(&self) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -251,7 +251,7 @@ impl Templates {
         };
         for entry in entries {
             let path = entry?.path();
-            if is_unfinished(&path) {
+            if is_temporary(&path) {
                 remove_tree(&path)?;
             }
         }
@@ -264,17 +264,17 @@ impl Templates {
         if !begins || name.len() > NAME_MAX || !name.bytes().all(plain) {
             return Err(TemplateError::Name { name: name.to_owned() });
         }
-        // Neither is allowed in a name as it is.
+        // Neither character is used in a file name.
         Ok(self.directory.join(name.replace('/', "%2F").replace(':', "%3A")))
     }
 }
 
-fn is_unfinished(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED))
+fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX))
 }
 
 fn read(path: &Path) -> io::Result<Option<ImportedTemplate>> {
-    match fs::read(path.join(NOTE)) {
+    match fs::read(path.join(MANIFEST)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
@@ -283,7 +283,7 @@ fn read(path: &Path) -> io::Result<Option<ImportedTemplate>> {
     }
 }
 
-/// A file without a name, gone when it is closed.
+/// Opens an unnamed file, which is gone when it is closed.
 #[cfg(target_os = "linux")]
 fn tempfile_in(directory: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
@@ -291,16 +291,16 @@ fn tempfile_in(directory: &Path) -> io::Result<File> {
     Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-/// The same where a file has a name first: it loses it at once.
+/// Opens a file and removes its name at once.
 #[cfg(not(target_os = "linux"))]
 fn tempfile_in(directory: &Path) -> io::Result<File> {
-    let path = directory.join(format!("{UNFINISHED}{}", Uuid::now_v7().simple()));
+    let path = directory.join(format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)
 }
 
-/// The archive without its compression.
+/// Decompresses the archive into an unnamed file, if it is compressed.
 fn plain(
     mut archive: File,
     options: &ImportOptions,
@@ -317,13 +317,13 @@ fn plain(
     loop {
         let read = reader.read(&mut buffer)?;
         length += read as u64;
-        // A little that is compressed may be a lot.
+        // A small compressed file may become large.
         if length > options.max_bytes {
             return Err(options.too_large());
         }
         match read {
             0 => break,
-            // Zeros are left out of the file, and take no room on the disk.
+            // Zeros become holes in the file and take no space.
             _ if buffer[..read].iter().all(|byte| *byte == 0) => {
                 whole.seek(SeekFrom::Start(length))?;
             }
@@ -335,7 +335,7 @@ fn plain(
     Ok(whole)
 }
 
-/// A reader of what is compressed, by how it begins; none if it is not.
+/// Returns a decompressing reader, chosen by the first bytes; `None` for data that is not compressed.
 fn decompress<'a>(begins: &[u8], from: impl io::Read + 'a) -> io::Result<Option<Box<dyn io::Read + 'a>>> {
     Ok(match begins {
         [0x1f, 0x8b, ..] => Some(Box::new(flate2::read::MultiGzDecoder::new(from))),

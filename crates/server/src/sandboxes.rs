@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Caller, FORKS_MAX, Kept, NewSandbox, Scope, Service};
+use workspace_sandbox::{Creator, FORKS_MAX, Kept, NewSandbox, Scope, Service};
 
 pub(crate) use shape::{
     BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
@@ -95,11 +95,11 @@ async fn create(
         Some(key) => Some((key, hash().map_err(ApiError::internal)?)),
         None => None,
     };
-    let wanted = Caller {
+    let creator = Creator {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
-        most: caller.limits.max_sandboxes,
-        key,
+        max_sandboxes: caller.limits.max_sandboxes,
+        idempotency_key: key,
     };
     let (template, choices) = (order.template.clone(), order.choices());
     if let Some(snapshot) = &order.snapshot {
@@ -107,7 +107,7 @@ async fn create(
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
     let new: NewSandbox = order.try_into()?;
-    let created = app.sandboxes.create(wanted, new).await.map_err(ApiError::from);
+    let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(choices, began.elapsed(), created.as_ref().err());
     let view = created?;
     app.audit.record(Entry {
@@ -382,8 +382,8 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
-    head(text, "sandbox_started_ahead", "gauge", "Sandboxes that wait for somebody to want them.");
-    let _ = writeln!(text, "sandbox_started_ahead {}", service.started_ahead());
+    head(text, "sandbox_started_ahead", "gauge", "Sandboxes of the warm pool that are ready.");
+    let _ = writeln!(text, "sandbox_started_ahead {}", service.warm_pool_size());
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
     creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");

@@ -141,7 +141,7 @@ impl Server {
         }
         let close = async {
             app.sandboxes.close().await;
-            if let Err(error) = app.sandboxes.rest().await {
+            if let Err(error) = app.sandboxes.release_idle_resources().await {
                 tracing::warn!(%error, "failed to end what is there only for sandboxes");
             }
         };

@@ -90,7 +90,7 @@ async fn upload(
     body: Body,
 ) -> Result<(StatusCode, Json<Uploaded>), ApiError> {
     let UploadQuery { message, label } = UploadQuery::parse(pairs)?;
-    app.sandboxes.must_have_snapshot_room(&scope(&caller), 1).await?;
+    app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let author = caller.owner.clone();
     let new = NewSnapshot { author, message, labels: label, ..NewSnapshot::default() };
     let report = upload::receive(&app, caller.owner.clone(), new, body).await?;

@@ -132,7 +132,7 @@ pub(crate) fn events(
     gone: impl Future<Output = ()> + Send + 'static,
 ) -> Response {
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
-    output.read_at_most(BATCH);
+    output.set_batch_size(BATCH);
     tokio::spawn(async move {
         // The first line is there at once, so that the client knows the command's id.
         let mut behind = from;

@@ -13,7 +13,7 @@ use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;
 use workspace_sandbox::{
-    Caller, Committed, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
+    Committed, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
     Settings, WorkspaceError,
 };
 use workspace_state::{SnapshotId, Store};
@@ -105,14 +105,15 @@ impl Home {
     /// write them all.
     pub(crate) async fn create(&self, new: NewSandbox, is_large: bool) -> Result<String> {
         self.bring_template(&new.template)?;
-        let wanted = Caller { owner: OWNER.to_owned(), unlimited: true, most: None, key: None };
+        let creator =
+            Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
         let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
         let new = NewSandbox { materialize, timeout: Some(LIFE), ..new };
-        let made = match self.service.create(wanted.clone(), new.clone()).await {
+        let made = match self.service.create(creator.clone(), new.clone()).await {
             // Where nothing can be loaded as it is read, all of it is written.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
                 let new = NewSandbox { materialize: Materialize::Full, ..new };
-                self.service.create(wanted, new).await
+                self.service.create(creator, new).await
             }
             made => made,
         };

@@ -1,5 +1,5 @@
-//! What server and guest agent say to each other about a command: its start, its input, and how much of its output was
-//! read.
+//! Messages between server and guest agent about a command: its start, its input, and the offset up to which
+//! its output was read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl SandboxHandle {
     ) -> Result<()> {
         let ended = || SandboxError::CommandEnded { id: id.to_owned() };
         let command = self.commands.get(id).ok_or_else(ended)?;
-        let _turn = command.input.turn(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
+        let _guard = command.input.lock(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
         for (n, piece) in data.chunks(PIECE).enumerate() {
             let counts = self.guest.stream().is_ok_and(|stream| stream.counts_input);
             if counts && let Err(reason) = command.input.reserve(piece.len() as u64, timeout).await {
@@ -120,7 +120,7 @@ impl SandboxHandle {
             let stream = self.guest.stream().map_err(|_| missing())?;
             // Input that is sent before the agent said on this stream how much came would count as lost, and be sent again.
             let is_first = command.started_on() == stream.id;
-            if stream.confirms_input && !is_first && !command.input.told_on(stream.id, timeout).await {
+            if stream.confirms_input && !is_first && !command.input.reported_on(stream.id, timeout).await {
                 return Err(missing());
             }
             let awaited = command.input.awaited();
@@ -146,7 +146,7 @@ impl SandboxHandle {
         request: ServerPayload,
     ) -> Result<()> {
         let Some(command) = self.commands.get(id) else { return self.guest.send(request).await };
-        let _turn = command.input.turn(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
+        let _guard = command.input.lock(timeout).await.map_err(|reason| no_input(id, reason, 0))?;
         loop {
             let awaited = command.input.awaited();
             let stream = self.guest.stream()?;

@@ -10,19 +10,19 @@ use workspace_agent_protocol::output;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
-/// Size of the output that is kept of a sandbox's commands: what was found when it was last measured, and at most what was
-/// printed since.
+/// Size of the output that is kept of a sandbox's commands: bytes at the last measurement, plus at most the
+/// bytes that were printed since.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
     found: AtomicU64,
     printed: AtomicU64,
     is_measured: AtomicBool,
-    /// Time at which a file came or went last, in seconds and nanoseconds, as it was when they were measured.
+    /// Modification time of the directory at the last measurement, in seconds and nanoseconds.
     changed: LeafMutex<Option<(i64, i64)>>,
 }
 
 impl KeptOutput {
-    /// Bytes that are printed before it is measured again.
+    /// Bytes that are printed before the next measurement.
     const STEP: u64 = 1 << 20;
 
     pub(crate) fn add(&self, printed: u64) {
@@ -36,12 +36,12 @@ impl KeptOutput {
         is_news && found.saturating_add(printed) > limit
     }
 
-    /// Bytes that were found when they were last measured.
+    /// Bytes at the last measurement.
     pub(crate) fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// Measures it, if a file came or went since that was done.
+    /// Measures it, if the directory changed since the last time.
     pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
         let directory = match std::fs::metadata(dir.output()) {
             // Deleted meanwhile.
@@ -59,7 +59,7 @@ impl KeptOutput {
         Ok(())
     }
 
-    /// Begins to measure or to trim it. Returns false if somebody does already.
+    /// Begins to measure or to trim it. Returns false if that is under way already.
     pub(crate) fn begin(&self) -> bool {
         let first = !self.is_measured.swap(true, Ordering::Relaxed);
         if first {
@@ -68,7 +68,7 @@ impl KeptOutput {
         first
     }
 
-    /// Ends what [`begin`](Self::begin) began, with the bytes that are left if they are known.
+    /// Ends a measurement, with the bytes that are left if they are known.
     pub(crate) fn end(&self, found: Option<u64>) {
         if let Some(found) = found {
             self.found.store(found, Ordering::Relaxed);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_nobody_told_of_is_found() {
+    fn unreported_output_is_measured() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().to_owned());
         std::fs::create_dir(dir.output()).unwrap();

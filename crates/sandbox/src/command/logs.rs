@@ -1,4 +1,4 @@
-//! What the commands of a sandbox printed, all together.
+//! Logs of a sandbox: the output of its commands in the order of time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,24 +14,26 @@ use crate::error::{Context as _, Result, SandboxError};
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Of so many commands.
-const COMMANDS: u32 = 200;
-/// Memory for what was printed; the oldest goes first.
-const BYTES: usize = 8 << 20;
-/// Bytes of files that are read for one answer, the newest of each command: what is not wanted is read, too.
+/// Largest number of commands in the logs.
+const COMMANDS_MAX: u32 = 200;
+/// Memory for the output, in bytes; the oldest is dropped first.
+const MEMORY_MAX: usize = 8 << 20;
+/// Bytes of files that are read for one request, the newest of each command, including output that is
+/// filtered out.
 const READ_MAX: u64 = 64 << 20;
 
-/// Lines in the order of time.
+/// Lines of logs in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Logs {
-    /// The lines. What is not UTF-8 is replaced.
+    /// Lines. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Whether there were more.
+    /// True if there was more.
     pub truncated: bool,
 }
 
 impl Service {
-    /// The last lines that commands printed, not before `since` and not after `until`. Reading ends when the future is dropped.
+    /// Returns the last lines of output, not before `since` and not after `until`, in milliseconds since
+    /// 1970. Reading stops when the future is dropped.
     pub async fn logs(
         &self,
         scope: &Scope,
@@ -41,9 +43,9 @@ impl Service {
         until: Option<i64>,
     ) -> Result<Logs> {
         self.find(scope, id).await?;
-        let ids = self.0.catalog.commands().newest(id, COMMANDS).await?;
+        let ids = self.0.catalog.commands().newest(id, COMMANDS_MAX).await?;
         if ids.is_empty() {
-            // Nor may there be a place for what they print yet.
+            // The directory of the output may not exist yet.
             return Ok(Logs::default());
         }
         let dir = self.dir(id);
@@ -52,7 +54,7 @@ impl Service {
         let stop = cancel.on_drop();
         let read = move || {
             let files = File::open(dir.output())?;
-            Ok(read(&files, &ids, Newest::new(wanted, BYTES, READ_MAX), &cancel)?.lines(tail))
+            Ok(read(&files, &ids, Newest::new(wanted, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
         };
         let read = tokio::task::spawn_blocking(read).await;
         stop.disarm();
@@ -63,12 +65,12 @@ impl Service {
     }
 }
 
-/// Reads what commands printed, given newest first.
+/// Reads the output of commands, given newest first.
 fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -> io::Result<Newest> {
     let segments = all_segments(&files)?;
-    newest.truncated = ids.len() >= COMMANDS as usize;
+    newest.truncated = ids.len() >= COMMANDS_MAX as usize;
     for id in ids {
-        // When there is enough, older ones need not be read.
+        // With enough output, older commands need not be read.
         if newest.is_full() {
             newest.truncated = true;
             break;
@@ -80,7 +82,7 @@ fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -
         {
             cancel.check()?;
             if let Item::Frame(frame) = &item {
-                // What comes while it is read is left for the next time.
+                // Output that is written during the read is left for the next request.
                 left = left.saturating_sub(frame.data.len() as u64 + 1);
             }
             newest.take(item);
@@ -89,15 +91,15 @@ fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -
     Ok(newest)
 }
 
-/// The newest of what commands printed, in bounded memory.
+/// The newest output, in bounded memory.
 struct Newest {
-    /// When it was printed, in milliseconds since 1970.
+    /// Times that are requested, in milliseconds since 1970.
     wanted: RangeInclusive<i64>,
-    /// Most memory for the pieces.
+    /// Most memory for the pieces, in bytes.
     most: usize,
-    /// Bytes that may yet be read.
+    /// Bytes that may still be read.
     left: u64,
-    /// By time, and of the same time in the order in which they were read.
+    /// Pieces by time, and those of the same time in the order in which they were read.
     pieces: BTreeMap<(i64, u64), Vec<u8>>,
     taken: u64,
     size: usize,
@@ -113,7 +115,8 @@ impl Newest {
         self.left == 0 || self.size >= self.most
     }
 
-    /// Where to begin to read a command, so that its last bytes are read, and how many bytes of files that is.
+    /// Returns the offset from which to read a command so that its last bytes are read, and the bytes of
+    /// files from there on.
     fn reserve(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
         let first = segments.partition_point(|segment| segment.command.as_str() < id);
         let own = &segments[first..];
@@ -130,9 +133,9 @@ impl Newest {
         }
         let (start, bytes) = reserved?;
         self.left = self.left.saturating_sub(bytes);
-        // What is before it was read by nobody, or is not kept any more.
+        // Output before it is not read, or not kept any more.
         self.truncated |= start > 0;
-        // A segment that has nothing yet may get something.
+        // An empty segment may be written to.
         Some((start, bytes.max(1)))
     }
 
@@ -153,7 +156,7 @@ impl Newest {
         self.size += frame.data.len() + PIECE_OVERHEAD;
         self.taken += 1;
         self.pieces.insert((frame.time, self.taken), frame.data);
-        // What is left fills the memory still.
+        // The remaining pieces still fill the memory.
         while let Some(oldest) = self.pieces.first_entry()
             && self.size - (oldest.get().len() + PIECE_OVERHEAD) >= self.most
         {
@@ -162,7 +165,7 @@ impl Newest {
         }
     }
 
-    /// The last lines, at most `tail`.
+    /// Returns the last lines, at most `tail`.
     fn lines(self, tail: usize) -> Logs {
         let bytes: Vec<u8> = self.pieces.into_values().collect::<Vec<_>>().concat();
         let start = start_of_last_lines(&bytes, tail);
@@ -171,7 +174,7 @@ impl Newest {
     }
 }
 
-/// Where the last `tail` lines begin. What follows the last newline is a line, too.
+/// Offset at which the last `tail` lines begin. Bytes after the last newline are a line, too.
 fn start_of_last_lines(bytes: &[u8], tail: usize) -> usize {
     let last = bytes.len().saturating_sub(1);
     let ends = bytes[..last].iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_however_small_the_pieces_are_and_the_newest_stay() {
+    fn memory_is_bounded_and_the_newest_pieces_stay() {
         let mut newest = Newest::new(i64::MIN..=i64::MAX, 10 * (PIECE_OVERHEAD + 2), READ_MAX);
         // The newest command first, as they are read: its pieces are later than those of the other.
         for time in (100..105).chain(0..100) {
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn of_much_output_the_last_is_read() {
+    fn the_end_of_large_output_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let files = || File::open(directory.path()).unwrap();
         let mut writer = Writer::create(files().into(), "daemon", 16 << 20).unwrap();
@@ -214,7 +217,7 @@ mod tests {
         let mut writer = Writer::create(files().into(), "older", 16 << 20).unwrap();
         writer.write(Stream::Stdout, 0, b"older\n").unwrap();
         let read = |budget| {
-            let newest = Newest::new(i64::MIN..=i64::MAX, BYTES, budget);
+            let newest = Newest::new(i64::MIN..=i64::MAX, MEMORY_MAX, budget);
             let ids = ["daemon".to_owned(), "older".to_owned()];
             read(files(), &ids, newest, &Cancel::default()).unwrap().lines(2)
         };

@@ -1,4 +1,4 @@
-//! What a command printed, from any byte on, while it runs and after.
+//! Output of a command, from any offset on, while it runs and after.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,35 +17,35 @@ use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::sandbox_dir::SandboxDir;
 
-/// Bytes that are read at once, unless somebody wants fewer.
-const BATCH: usize = 512 << 10;
-/// Memory of a piece beside its bytes, about. Guests may write pieces of one byte.
+/// Bytes that are read at once by default.
+const BATCH_BYTES: usize = 512 << 10;
+/// Approximate memory of a piece beside its bytes. Agents may write pieces of one byte.
 pub(crate) const PIECE_OVERHEAD: usize = 128;
-/// What a command that could not be run ends with, as with shells.
-const NOT_ENTERED: i32 = 126;
-const NOT_FOUND: i32 = 127;
-/// How long to wait for the reason.
-const EXPLANATION: Duration = Duration::from_secs(1);
+/// Exit codes of a command that could not be run, as in shells.
+const EXIT_NOT_EXECUTABLE: i32 = 126;
+const EXIT_NOT_FOUND: i32 = 127;
+/// Time limit for the reason why a command could not be run.
+const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A piece of what a command printed.
+/// A piece of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Output.
     Data {
-        /// Where it came from.
+        /// Stream that it was written to.
         stream: Stream,
-        /// When, in milliseconds since 1970.
+        /// Time in milliseconds since 1970.
         time: i64,
-        /// Of its first byte.
+        /// Offset of its first byte.
         offset: u64,
         /// The bytes.
         data: Vec<u8>,
     },
-    /// What was between these offsets is not kept any more.
+    /// Output between these offsets is not kept any more.
     Gap {
-        /// The first byte that is missing.
+        /// Offset of the first missing byte.
         from: u64,
-        /// The first one that is there again.
+        /// Offset of the first byte that is there again.
         to: u64,
     },
     /// The command ended. Nothing follows.
@@ -53,8 +53,8 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// The offset behind it.
-    fn behind(&self) -> Option<u64> {
+    /// Offset behind the piece; `None` for the end.
+    fn end_offset(&self) -> Option<u64> {
         match self {
             Self::Data { offset, data, .. } => Some(offset + data.len() as u64),
             Self::Gap { to, .. } => Some(*to),
@@ -81,25 +81,25 @@ impl Source {
     }
 }
 
-/// Follows the output of a command.
+/// Reader of the output of a command. It follows a running one.
 #[derive(Debug)]
 pub struct Output {
     source: Option<Source>,
-    /// A read that is under way; it has the source.
+    /// A read under way; it owns the source.
     reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
-    /// The last pieces, while it is being found out why the command could not be run.
+    /// The last pieces, while the reason why the command could not be run is awaited.
     found: Option<Vec<Piece>>,
     progress: watch::Receiver<Progress>,
-    /// The command, if it may run still, and its sandbox.
-    of: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
-    /// The offset that was asked for.
+    /// The command, if it may still run, and its sandbox.
+    running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
+    /// Offset that was requested.
     from: u64,
-    /// The offset behind what was given out last.
-    given: u64,
+    /// Offset behind the last piece that was returned.
+    returned: u64,
     /// Bytes that are read at once.
     batch: usize,
-    /// Nobody wants to know more than how it ends.
-    only_end: bool,
+    /// True if only the end is of interest.
+    skips_to_end: bool,
     ended: bool,
 }
 
@@ -109,11 +109,11 @@ impl Output {
         id: &str,
         from: u64,
         progress: watch::Receiver<Progress>,
-        of: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
+        running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
     ) -> Result<Self> {
         let mut source = Source { directory: dir.output(), id: id.to_owned(), from, reader: None };
-        // Files of a command that ended may be gone, which the caller wants to know at once.
-        if of.is_none() {
+        // Files of an ended command may be gone, which the caller wants to know at once.
+        if running.is_none() {
             let open = move || source.open().map(|_| ()).map(|()| source);
             let opened = spawn_blocking(open).await.map_err(|error| broken(std::io::Error::other(error)))?;
             source = opened.map_err(broken)?;
@@ -124,51 +124,52 @@ impl Output {
             reading: None,
             found: None,
             progress,
-            of,
+            running,
             from,
-            given: 0,
-            batch: BATCH,
-            only_end: false,
+            returned: 0,
+            batch: BATCH_BYTES,
+            skips_to_end: false,
             ended: false,
         })
     }
 
-    /// The next pieces, as many as are there; waits for the first. None after the end, and when the service is
-    /// closed before it. Who gives up waiting loses nothing.
+    /// Returns the next pieces, as many as there are; waits for the first. `None` after the end, and when the
+    /// service is closed before it. Nothing is lost when this future is dropped.
     pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
         while !self.ended {
-            // Before reading: what is told while it reads wakes the next wait.
+            // Before reading: progress that is reported during the read wakes the next wait.
             let Progress { end, written } = self.progress.borrow_and_update().clone();
-            if self.only_end {
-                self.given = self.given.max(written);
+            if self.skips_to_end {
+                self.returned = self.returned.max(written);
             }
-            // Whoever asks for more has what was given. Each time: its guest may have come back since.
-            if let Some((handle, running)) = &self.of {
-                handle.output_read(running, self.given).await;
+            // A caller that asks for more has consumed the former pieces. Sent each time: the agent may have
+            // reconnected.
+            if let Some((handle, running)) = &self.running {
+                handle.output_read(running, self.returned).await;
             }
             let stale = self.reading.is_some();
             let mut pieces = match (self.found.take(), &end) {
                 (Some(pieces), _) => pieces,
-                (None, Some(end)) if self.only_end => vec![Piece::End(end.clone())],
-                (None, None) if self.only_end || self.has_read(written) => Vec::new(),
+                (None, Some(end)) if self.skips_to_end => vec![Piece::End(end.clone())],
+                (None, None) if self.skips_to_end || self.has_read(written) => Vec::new(),
                 _ => self.read().await?,
             };
             if stale && pieces.is_empty() {
-                // Begun before what was told last: it says nothing about now.
+                // The read began before the last report: it says nothing about the present.
                 continue;
             }
             if let Some(Piece::End(End { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
                 self.found = Some(pieces);
-                let why = self.explanation(exit_code).await;
+                let reason = self.failure_reason(exit_code).await;
                 pieces = self.found.take().unwrap_or_default();
                 if let Some(Piece::End(end)) = pieces.last_mut() {
-                    end.failed = why;
+                    end.failed = reason;
                 }
                 self.ended = true;
             } else if let Some(end) = end.filter(|_| pieces.is_empty()) {
-                // Its files do not say so: the disk was full, or the guest died.
-                let from = self.given.max(self.from);
+                // Its files have no end: the disk was full, or the agent died.
+                let from = self.returned.max(self.from);
                 if from < written {
                     pieces.push(Piece::Gap { from, to: written });
                 }
@@ -176,56 +177,57 @@ impl Output {
                 self.ended = true;
             }
             if !pieces.is_empty() {
-                self.given = pieces.iter().filter_map(Piece::behind).next_back().unwrap_or(self.given);
+                self.returned =
+                    pieces.iter().filter_map(Piece::end_offset).next_back().unwrap_or(self.returned);
                 return Ok(Some(pieces));
             }
-            let told = match &self.of {
+            let has_progress = match &self.running {
                 Some((handle, running)) => handle.changed(running, &mut self.progress).await?,
                 None => self.progress.changed().await.is_ok(),
             };
-            if !told {
-                // Who removes a sandbox tells first how its commands ended. So the service was closed, and the
-                // command goes on.
+            if !has_progress {
+                // The removal of a sandbox reports the ends of its commands first. So the service was closed,
+                // and the command keeps running.
                 return Ok(None);
             }
         }
         Ok(None)
     }
 
-    /// Reads fewer bytes at once, for who holds them for long.
-    pub fn read_at_most(&mut self, bytes: usize) {
+    /// Sets how many bytes are read at once, for callers that hold them for long.
+    pub fn set_batch_size(&mut self, bytes: usize) {
         self.batch = bytes;
     }
 
-    /// Reads nothing more: the next piece is the end. A command that waits for its readers goes on.
+    /// Skips all output: the next piece is the end. A command that waits for its readers goes on.
     pub fn skip_to_end(&mut self) {
-        self.only_end = true;
+        self.skips_to_end = true;
         (self.source, self.reading) = (None, None);
     }
 
-    /// Reports whether there is nothing to read, because all that the guest told of was given out. A guest that began the command
-    /// before this server was started may not have told of all yet.
+    /// Returns true if there is nothing to read, because all reported output was returned. An agent that
+    /// started the command before this server was started may not have reported all yet.
     fn has_read(&self, written: u64) -> bool {
-        let told_of_all = self.of.as_ref().is_some_and(|(_, running)| running.was_started_here());
-        told_of_all && self.reading.is_none() && written <= self.given.max(self.from)
+        let is_all_reported = self.running.as_ref().is_some_and(|(_, running)| running.was_started_here());
+        is_all_reported && self.reading.is_none() && written <= self.returned.max(self.from)
     }
 
-    /// Whether the end was told.
+    /// Returns true if the end was returned.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Why a command could not be run is not in its files; the guest tells it at the same time.
-    async fn explanation(&mut self, exit_code: i32) -> Option<String> {
-        if !matches!(exit_code, NOT_ENTERED | NOT_FOUND) {
+    /// Reason why a command could not be run. It is not in the files; the agent reports it at the same time.
+    async fn failure_reason(&mut self, exit_code: i32) -> Option<String> {
+        if !matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND) {
             return None;
         }
-        let told = self.progress.wait_for(|progress| progress.end.is_some());
-        let progress = timeout(EXPLANATION, told).await.ok()?.ok()?;
+        let ended = self.progress.wait_for(|progress| progress.end.is_some());
+        let progress = timeout(FAILURE_REASON_TIMEOUT, ended).await.ok()?.ok()?;
         progress.end.as_ref().and_then(|end| end.failed.clone())
     }
 
-    /// Who gives up waiting for it loses nothing: the next call waits for the same.
+    /// Reads the next batch. If the future is dropped, the next call waits for the same read.
     async fn read(&mut self) -> Result<Vec<Piece>> {
         let batch = self.batch;
         let reading = match (&mut self.reading, self.source.take()) {
@@ -244,11 +246,11 @@ impl Output {
     }
 }
 
-/// Whether there is anything of what a command printed, be it only its end.
+/// Returns true if any output of a command is kept, be it only its end.
 pub(crate) async fn is_kept(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
-    let look = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
-    let kept = spawn_blocking(look).await.map_err(|error| broken(std::io::Error::other(error)))?;
+    let check = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
+    let kept = spawn_blocking(check).await.map_err(|error| broken(std::io::Error::other(error)))?;
     kept.map_err(broken)
 }
 

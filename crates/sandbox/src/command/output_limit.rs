@@ -1,10 +1,11 @@
-//! The bound of what is kept of the output of all commands of a sandbox.
+//! Limit of the output that is kept of all commands of a sandbox.
 //!
-//! Output lies outside the workspace, so no quota and no limit of the workspace holds it. A sandbox keeps
-//! [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk limit leaves beside its
-//! workspace, but [`LEAST`] at least. What is beyond goes from the front, segment by segment: first of commands that
-//! ended, the oldest first, then of those that run, of whichever has most. Readers are told of the gap. The last segment
-//! of a command that runs stays, and so does what nobody has read yet of one that waits for its readers.
+//! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
+//! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk
+//! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by segment:
+//! first of commands that ended, oldest first, then of running ones, largest first. Readers get a gap. The
+//! last segment of a running command stays, and so does unread output of a command that waits for its
+//! readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -19,21 +20,21 @@ use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Output that every sandbox may keep, however full its workspace is.
-pub(crate) const LEAST: u64 = 1 << 20;
-/// Part of a sandbox's output that one command which waits for its readers keeps: what they have not read cannot be removed, and many
-/// such commands may run.
-const WAITING_PART: u64 = 16;
+/// Bytes of output that every sandbox may keep, however full its workspace is.
+pub(crate) const OUTPUT_MIN: u64 = 1 << 20;
+/// Divisor for the part of a sandbox's output that one command which waits for its readers keeps: unread
+/// output cannot be removed, and many such commands may run.
+const BLOCKING_SHARE: u64 = 16;
 
 impl Service {
     /// Bytes of output that a command keeps.
     pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
         let most = self.0.settings.output_kept;
-        if waits_for_readers { most.min(self.output_limit(handle) / WAITING_PART) } else { most }
+        if waits_for_readers { most.min(self.output_limit(handle) / BLOCKING_SHARE) } else { most }
     }
 
-    /// Measures the output of sandboxes in which files came or went since they were last measured: guests do not tell what is
-    /// printed by programs that outlive their command.
+    /// Measures the output of sandboxes whose output directory changed since the last time: agents do not
+    /// report output of programs that outlive their command.
     pub(crate) async fn measure_outputs(&self, handles: &[Arc<SandboxHandle>]) -> Result<()> {
         let outputs: Vec<_> = handles.iter().map(|handle| (handle.dir.clone(), Arc::clone(handle))).collect();
         let measure = move || {
@@ -46,18 +47,18 @@ impl Service {
         blocking(measure).await
     }
 
-    /// Bytes of output that a sandbox may keep, given how much its workspace had at the last look.
+    /// Bytes of output that a sandbox may keep, given the size of its workspace at the last scan.
     fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
-        // What is kept of one command fits, whatever is said of all.
+        // The output of one command fits, whatever the limit for all is.
         let most = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
         let left = handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
-        most.min(left).max(LEAST)
+        most.min(left).max(OUTPUT_MIN)
     }
 
-    /// Removes what is kept of a sandbox's output beyond its bound, if it may have grown beyond it.
-    pub(crate) fn bound_output(&self, handle: &Arc<SandboxHandle>) {
-        // What runs is known as long as the guest is there.
+    /// Removes output of a sandbox beyond its limit, if it may have grown beyond it.
+    pub(crate) fn limit_output(&self, handle: &Arc<SandboxHandle>) {
+        // The running commands are known while the agent is connected.
         if !handle.guest.is_connected()
             || !handle.output.may_exceed(self.output_limit(handle))
             || !handle.output.begin()
@@ -80,8 +81,8 @@ impl Service {
     }
 }
 
-/// Removes segments until `goal` bytes are left, or nothing more may go; how many are left. `running` has the commands
-/// that run, each with the offset up to which it may be removed.
+/// Removes segments until `goal` bytes are left, or no more may be removed, and returns the bytes that are
+/// left. `running` maps each running command to the offset up to which its output may be removed.
 fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Result<u64> {
     let directory = File::open(directory)?;
     let mut kept = 0;
@@ -92,7 +93,7 @@ fn trim(directory: &Path, goal: u64, running: &HashMap<String, u64>) -> io::Resu
     }
     let (mut run, ended): (Vec<_>, Vec<_>) =
         commands.into_values().partition(|segments| running.contains_key(&segments[0].command));
-    // Ids are in the order of time.
+    // Ids sort by time.
     for segment in ended.iter().flatten() {
         if kept <= goal {
             return Ok(kept);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_ended_go_first_and_of_those_that_run_the_last_segment_stays() {
+    fn oldest_ended_output_is_removed_first_and_the_last_segment_of_running_commands_stays() {
         let home = tempfile::tempdir().unwrap();
         for command in ["cmd-1", "cmd-2", "cmd-3", "cmd-4"] {
             write(home.path(), command, 32 << 10);

@@ -1,7 +1,8 @@
-//! Output that guests send, because they share no files with the server.
+//! Output that agents send because they share no files with the server.
 //!
-//! It is written to the same files that other guests write themselves, so readers need not know where it came from.
-//! What is written is confirmed; what was not confirmed comes again on the guest's next connection, and is written once.
+//! It is written to the same files that other agents write themselves, so readers need not know its source.
+//! Written output is confirmed; the agent sends unconfirmed output again on its next connection, and it is
+//! written once.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,10 +20,10 @@ use crate::command::running::RunningCommand;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// What is kept at least, as guests do that write files themselves.
-pub(crate) const KEEP_LEAST: u64 = 512 << 10;
+/// Bytes that are kept at least, as by agents that write files themselves.
+pub(crate) const KEPT_MIN: u64 = 512 << 10;
 
-/// A piece of output that a guest sent.
+/// A piece of output that an agent sent.
 pub(crate) struct Piece {
     pub(crate) id: String,
     offset: u64,
@@ -57,7 +58,7 @@ impl Piece {
         Some(Self { id: output.pty_id, offset: output.offset, time: output.timestamp, content })
     }
 
-    /// Writes what of it is not there yet.
+    /// Writes the part of the piece that is not written yet.
     pub(crate) fn write(self, writer: &mut Writer) -> io::Result<()> {
         match self.content {
             Content::End(end) => writer.end(self.time, end),
@@ -72,14 +73,14 @@ impl Piece {
 }
 
 impl Service {
-    /// A guest sent what a command printed.
+    /// Stores output of a command that the agent sent.
     pub(crate) async fn command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
         if let Some(piece) = Piece::of_command(output) {
             self.store(handle, piece).await;
         }
     }
 
-    /// A guest sent what a terminal showed.
+    /// Stores output of a terminal that the agent sent.
     pub(crate) async fn terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
         if let Some(piece) = Piece::of_terminal(output) {
             self.store(handle, piece).await;
@@ -90,7 +91,7 @@ impl Service {
         let id = piece.id.clone();
         let Some(running) = handle.commands.get(&id) else { return };
         let stored = self.with_writer(handle, &running, move |writer| {
-            // As with guests that write files: a full disk leaves a gap of which readers are told.
+            // As with agents that write files: a full disk leaves a gap, which readers get.
             let written = piece.write(writer);
             (writer.written(), written)
         });
@@ -98,38 +99,38 @@ impl Service {
         if let Err(error) = written {
             tracing::warn!(sandbox = handle.id, command = id, %error, "failed to store output");
         }
-        let order = OutputStored { command_id: id, stored };
-        // A guest that is away asks how much is stored when it is back.
-        drop(handle.guest.send(ServerPayload::OutputStored(order)).await);
+        let confirmation = OutputStored { command_id: id, stored };
+        // A disconnected agent asks how much is stored when it is back.
+        drop(handle.guest.send(ServerPayload::OutputStored(confirmation)).await);
     }
 
-    /// Takes the commands out of a registration that this server or one before it did not start in the sandbox.
+    /// Removes the commands from a registration that no server started in the sandbox.
     pub(crate) async fn retain_started(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
-        if request.commands.iter().all(|told| handle.commands.get(&told.command_id).is_some()) {
+        if request.commands.iter().all(|progress| handle.commands.get(&progress.command_id).is_some()) {
             return;
         }
         let started: HashSet<String> = match self.0.catalog.commands().newest(&handle.id, u32::MAX).await {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
-                // Better one command too many than a running one that nobody hears of any more.
+                // Better one command too many than a running one that is never reported again.
                 return tracing::error!(sandbox = handle.id, %error, "failed to look for the commands of a sandbox");
             }
         };
         let before = request.commands.len();
-        request.commands.retain(|told| {
-            handle.commands.get(&told.command_id).is_some() || started.contains(&told.command_id)
+        request.commands.retain(|progress| {
+            handle.commands.get(&progress.command_id).is_some() || started.contains(&progress.command_id)
         });
-        let made_up = before - request.commands.len();
-        if made_up > 0 {
+        let unknown = before - request.commands.len();
+        if unknown > 0 {
             tracing::warn!(
                 sandbox = handle.id,
-                made_up,
-                "the guest agent told of commands that nobody started"
+                unknown,
+                "guest agent reported commands that no server started"
             );
         }
     }
 
-    /// How much is stored of the commands that a guest told of, if it sends their output.
+    /// Returns how much is stored of the commands that an agent reported, if it sends their output.
     pub(crate) async fn stored_outputs(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -139,17 +140,17 @@ impl Service {
         if request.capabilities.get("output").is_none_or(|how| how != "stream") {
             return stored;
         }
-        for told in &request.commands {
-            let running = handle.commands.get_or_add(&told.command_id);
+        for progress in &request.commands {
+            let running = handle.commands.get_or_add(&progress.command_id);
             if let Some(written) = self.with_writer(handle, &running, |writer| writer.written()).await {
-                stored.push(OutputStored { command_id: told.command_id.clone(), stored: written });
+                stored.push(OutputStored { command_id: progress.command_id.clone(), stored: written });
             }
         }
         stored
     }
 
-    /// Does something with the files of a command's output. None for a command that the catalog does not know: a guest
-    /// may say anything.
+    /// Calls `work` with the writer of a command's output. `None` for a command that the catalog does not
+    /// have: an agent may report anything.
     async fn with_writer<T: Send + 'static>(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -174,7 +175,7 @@ impl Service {
         let known = self.0.catalog.commands().get(id).await;
         known.ok()?.filter(|command| command.sandbox_id == handle.id)?;
         let (directory, name) = (handle.dir.output(), id.to_owned());
-        let keep = self.0.settings.output_kept.max(KEEP_LEAST);
+        let keep = self.0.settings.output_kept.max(KEPT_MIN);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened

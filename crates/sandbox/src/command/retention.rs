@@ -1,4 +1,4 @@
-//! Forgetting commands that ended long ago, so that a sandbox that runs many does not fill the disk.
+//! Removal of old ended commands, so that a sandbox that runs many does not fill the disk.
 
 use std::fs::File;
 
@@ -8,25 +8,25 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 
-/// Looked for whenever so large a part of what is remembered has ended since.
-const SHARE: u32 = 10;
+/// Divisor of the number of kept commands: after so many ends, old commands are removed again.
+const RETENTION_SHARE: u32 = 10;
 
 impl Service {
-    /// Forgets the oldest, now and then.
-    pub(crate) async fn forget_old(&self, handle: &SandboxHandle) {
+    /// Removes the oldest ended commands, from time to time.
+    pub(crate) async fn remove_old_commands(&self, handle: &SandboxHandle) {
         let keep = self.0.settings.commands_kept;
-        if !handle.commands.is_retention_due(keep / SHARE) {
+        if !handle.commands.is_retention_due(keep / RETENTION_SHARE) {
             return;
         }
-        if let Err(error) = self.forget_all_but(handle, keep).await {
-            tracing::error!(sandbox = handle.id, %error, "old commands could not be forgotten");
+        if let Err(error) = self.keep_newest(handle, keep).await {
+            tracing::error!(sandbox = handle.id, %error, "failed to remove old commands");
         }
     }
 
-    async fn forget_all_but(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
+    async fn keep_newest(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
         let old = commands.ended_before_newest(&handle.id, keep).await?;
-        // Files first: what has no row would never be found again.
+        // Files first: files without a row would never be found again.
         remove_output(handle.dir.clone(), old.clone()).await?;
         for id in old {
             commands.forget(&id).await?;
@@ -36,11 +36,11 @@ impl Service {
 }
 
 async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
-    let doing = || "remove what commands printed".to_owned();
+    let action = || "remove what commands printed".to_owned();
     let work = move || -> std::io::Result<()> {
         commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
     };
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| SandboxError::Io { action: doing(), source: std::io::Error::other(error) })?
-        .context(doing)
+    done.map_err(|error| SandboxError::Io { action: action(), source: std::io::Error::other(error) })?
+        .context(action)
 }

@@ -1,7 +1,8 @@
-//! Commands: what is run in a sandbox, from the order to the end.
+//! Commands in a sandbox, from the request to the end.
 //!
-//! A command is written down before the guest is told, and the guest keeps its end until the server has written
-//! that down too. So whatever is killed in between, every command is known, and every end is told.
+//! A command is in the catalog before the guest agent is told to start it, and the agent keeps its end until
+//! the server has recorded it. So every command is known and every end is reported, whatever is killed in
+//! between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,38 +29,38 @@ use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
-/// How long somebody waits for a command to read its input.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// As many signals as there are.
+/// Time limit for a command to read its input.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
-/// Commands have names of this kind, terminals of another.
+/// Prefix of the ids of commands.
 pub(crate) const COMMAND: &str = "cmd";
 
-/// What to run.
+/// A command to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
     /// A line for `/bin/sh`.
     pub command: String,
-    /// In which directory.
+    /// Working directory; `/workspace` if there is none.
     pub cwd: Option<String>,
-    /// Beside the sandbox's own variables.
+    /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
-    /// How long it may run. Zero for as long as the sandbox lives.
+    /// Time limit. Zero for none, `None` for the default.
     pub timeout: Option<Duration>,
-    /// Whether its input stays open; else it is empty.
+    /// Keeps standard input open; otherwise it is empty.
     pub stdin: bool,
-    /// Whether it waits when much of its output was not read yet, instead of losing the oldest.
+    /// Makes the command wait when much of its output is not read yet, instead of dropping the oldest.
     pub block: bool,
 }
 
-/// A command, whether it runs or not.
+/// A command that runs or has ended.
 #[derive(Debug, Clone)]
 pub struct CommandHandle {
-    /// Names it.
+    /// Unique id of the command, `cmd-` or `pty-` followed by a UUIDv7.
     pub id: String,
     dir: SandboxDir,
     progress: watch::Receiver<Progress>,
-    /// One that runs, and its sandbox. Keeps the progress coming.
+    /// A running command and its sandbox. Keeps the sender of the progress alive.
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
 }
 
@@ -69,7 +70,7 @@ impl CommandHandle {
         Self { id, dir, progress, running: Some((handle.clone(), running.clone())) }
     }
 
-    /// One that ended before anybody asked.
+    /// Makes the handle of a command that the catalog lists as ended.
     fn ended(dir: SandboxDir, command: &Command) -> Self {
         let lost = || "it was lost with its sandbox, or could not be run".to_owned();
         let end = End {
@@ -81,7 +82,7 @@ impl CommandHandle {
         Self { id: command.id.clone(), dir, progress, running: None }
     }
 
-    /// What it prints, from the byte at `from` on.
+    /// Reads its output from offset `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
         if self.running.is_none() && self.has_exited() && !output::is_kept(&self.dir, &self.id).await? {
             return Err(SandboxError::OutputGone { id: self.id.clone() });
@@ -89,18 +90,18 @@ impl CommandHandle {
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
     }
 
-    /// Whether it ran to its end, so that its guest wrote at least that down.
+    /// Returns true if it ran to its end: then the agent has written at least the end to its output.
     fn has_exited(&self) -> bool {
         self.progress.borrow().end.as_ref().is_some_and(|end| end.failed.is_none())
     }
 
-    /// Waits for its end. Fails when its guest agent is given up, or does not tell the end in time.
+    /// Waits for its end. Fails when its guest agent is lost, or does not report the end in time.
     pub async fn wait(&mut self) -> Result<End> {
         loop {
             if let Some(end) = self.progress.borrow_and_update().end.clone() {
                 return Ok(end);
             }
-            // Nobody waits for one that has ended: its end is there.
+            // The end of a command that has ended is there already.
             let Some((handle, running)) = &self.running else { return Ok(End::default()) };
             if !handle.changed(running, &mut self.progress).await? {
                 return Ok(End::default());
@@ -114,12 +115,12 @@ impl CommandHandle {
 pub enum Run {
     /// The command was started.
     Started(CommandHandle),
-    /// The same request started it before. It may run still, or have ended.
+    /// The same request started it before. It may still run, or have ended.
     Repeated(CommandHandle),
 }
 
 impl Run {
-    /// The command, whoever started it.
+    /// Returns the command, started or repeated.
     pub fn into_command(self) -> CommandHandle {
         match self {
             Self::Started(command) | Self::Repeated(command) => command,
@@ -133,7 +134,7 @@ impl Service {
         Ok(self.run_once(scope, sandbox, request, None).await?.into_command())
     }
 
-    /// Starts a command, unless the same request, known by its claim, started one before.
+    /// Starts a command, unless the same request, identified by its claim, started one before.
     pub async fn run_once(
         &self,
         scope: &Scope,
@@ -141,7 +142,7 @@ impl Service {
         request: RunRequest,
         claim: Option<NewClaim>,
     ) -> Result<Run> {
-        // Before anything else: what was begun is answered also when nothing more can be begun.
+        // Before anything else: a repeated request is answered even when nothing more can be started.
         if let Some(claim) = &claim {
             self.find_here(scope, sandbox).await?;
             if let Some(id) = self.0.catalog.command_claims().find(claim, sandbox).await? {
@@ -154,7 +155,7 @@ impl Service {
         check_cwd(cwd)?;
         check_envs(&request.envs)?;
         let timeout = request.timeout.unwrap_or(self.0.settings.command_timeout);
-        let order = RunCommandRequest {
+        let start = RunCommandRequest {
             command_id: id::new(COMMAND),
             command: request.command.clone(),
             cwd: cwd.to_owned(),
@@ -164,9 +165,10 @@ impl Service {
             keep_output: self.kept_of_command(&handle, request.block),
             block_output: request.block,
         };
-        let id = order.command_id.clone();
+        let id = start.command_id.clone();
         let limit = self.0.settings.commands;
-        let room = handle.commands.reserve(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
+        let reservation =
+            handle.commands.reserve(COMMAND, limit).ok_or(SandboxError::TooManyCommands { limit })?;
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
@@ -176,7 +178,8 @@ impl Service {
         } else {
             self.0.catalog.commands().insert(&row).await?;
         }
-        let running = self.begin(&handle, &id, ServerPayload::RunCommand(order), Some(room)).await?;
+        let running =
+            self.start_recorded(&handle, &id, ServerPayload::RunCommand(start), Some(reservation)).await?;
         if !timeout.is_zero() {
             running.set_report_timeout(timeout.saturating_add(self.0.settings.command_grace));
         }
@@ -189,31 +192,35 @@ impl Service {
         Ok(Run::Started(CommandHandle::of(&handle, &running)))
     }
 
-    /// Orders a command that was written down.
-    pub(crate) async fn begin(
+    /// Tells the agent to start a command that is in the catalog.
+    pub(crate) async fn start_recorded(
         &self,
         handle: &SandboxHandle,
         id: &str,
-        order: ServerPayload,
-        room: Option<CommandReservation<'_>>,
+        request: ServerPayload,
+        reservation: Option<CommandReservation<'_>>,
     ) -> Result<Arc<RunningCommand>> {
-        let begun = handle.start_command(id, order, room).await;
+        let begun = handle.start_command(id, request, reservation).await;
         if let Err(error) = &begun {
-            self.never_began(&handle.id, id, &End { failed: Some(error.to_string()), ..End::default() })
-                .await;
+            self.record_never_began(
+                &handle.id,
+                id,
+                &End { failed: Some(error.to_string()), ..End::default() },
+            )
+            .await;
         }
         begun
     }
 
-    /// Writes down that a command never began. Its request may come again.
-    pub(crate) async fn never_began(&self, sandbox: &str, id: &str, end: &End) {
+    /// Records that a command never began. Its request may be repeated.
+    pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, end: &End) {
         self.write_end(sandbox, id, end).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
             tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
         }
     }
 
-    /// The command of that id, whether it runs or has ended.
+    /// Returns the command with this id, running or ended.
     pub async fn command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
         if let Some((handle, running)) =
@@ -225,7 +232,7 @@ impl Service {
         if command.state != CommandState::Running {
             return Ok(CommandHandle::ended(self.dir(sandbox), &command));
         }
-        // It runs, but its guest has not told of it since the server was started.
+        // It runs, but its agent has not reported it since the server was started.
         let handle =
             self.handle(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
         Ok(CommandHandle::of(&handle, &handle.commands.get_or_add(id)))
@@ -240,19 +247,19 @@ impl Service {
         }
     }
 
-    /// The newest commands of a sandbox, newest first.
+    /// Lists the newest commands of a sandbox, newest first.
     pub async fn commands(&self, scope: &Scope, sandbox: &str, limit: u32) -> Result<Vec<Command>> {
         self.find(scope, sandbox).await?;
         Ok(self.0.catalog.commands().list(sandbox, limit).await?)
     }
 
-    /// Sends a signal to a command and all that came of it, also to what it left behind when it ended.
+    /// Sends a signal to all processes of a command, also to those that outlived it.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
             let message = "a number from 1 to 64 is allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
-        let handle = match self.takes_orders(scope, sandbox, id).await {
+        let handle = match self.find_active(scope, sandbox, id).await {
             Err(SandboxError::CommandEnded { id }) => {
                 let Ok(handle) = self.running(scope, sandbox).await else {
                     return Err(SandboxError::CommandEnded { id });
@@ -260,21 +267,22 @@ impl Service {
                 match self.has_left(&handle, &id).await {
                     Ok(true) => handle,
                     Ok(false) => return Err(SandboxError::CommandEnded { id }),
-                    // Nobody knows whether it left something, because the guest is older, slow or away. It is told anyway.
+                    // It is unknown whether processes outlived it, because the agent is older, slow or away.
+                    // The signal is sent anyway.
                     Err(_) => {
-                        let order = KillCommandRequest { command_id: id.clone(), signal };
-                        drop(handle.guest.send(ServerPayload::KillCommand(order)).await);
+                        let kill = KillCommandRequest { command_id: id.clone(), signal };
+                        drop(handle.guest.send(ServerPayload::KillCommand(kill)).await);
                         return Err(SandboxError::CommandEnded { id });
                     }
                 }
             }
             handle => handle?,
         };
-        let order = KillCommandRequest { command_id: id.to_owned(), signal };
-        handle.guest.send(ServerPayload::KillCommand(order)).await.map(|_| ())
+        let kill = KillCommandRequest { command_id: id.to_owned(), signal };
+        handle.guest.send(ServerPayload::KillCommand(kill)).await.map(|_| ())
     }
 
-    /// Gives a command something to read.
+    /// Writes to the standard input of a command, and closes it if `close` is set.
     pub async fn input(
         &self,
         scope: &Scope,
@@ -283,19 +291,19 @@ impl Service {
         data: Vec<u8>,
         close: bool,
     ) -> Result<()> {
-        let handle = self.takes_orders(scope, sandbox, id).await?;
-        let order = |data, close| {
+        let handle = self.find_active(scope, sandbox, id).await?;
+        let message = |data, close| {
             ServerPayload::CommandInput(CommandInput { command_id: id.to_owned(), data, close })
         };
-        handle.write_input(id, &data, PATIENCE, |data| order(data, false)).await?;
+        handle.write_input(id, &data, INPUT_TIMEOUT, |data| message(data, false)).await?;
         if close {
-            handle.close_input(id, PATIENCE, order(Vec::new(), true)).await?;
+            handle.close_input(id, INPUT_TIMEOUT, message(Vec::new(), true)).await?;
         }
         Ok(())
     }
 
-    /// The sandbox of a command that has not ended.
-    async fn takes_orders(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
+    /// Returns the sandbox of a command that has not ended.
+    async fn find_active(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
         if let Some(handle) =
             handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()))
@@ -308,24 +316,24 @@ impl Service {
         }
     }
 
-    /// A command ended: whoever waits is told, it is written down, and then the guest may forget it.
-    pub(crate) async fn ended(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
+    /// Records the end of a command, with retries, and then tells the agent to forget it.
+    pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
         let mut backoff = Backoff::new();
         while !self.write_end(&handle.id, id, end).await {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
-                // The guest tells the next server, or whoever removes the sandbox writes its commands off.
+                // The agent reports it to the next server, or the removal of the sandbox records it.
                 return;
             }
         }
-        // A guest that is away tells again when it is back.
+        // A disconnected agent reports the end again when it is back.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
         handle.commands.remove(id);
-        self.forget_old(handle).await;
+        self.remove_old_commands(handle).await;
     }
 
-    /// Whether it is known now how the command ended.
+    /// Records the end of a command. Returns false if that failed and has to be retried.
     pub(crate) async fn write_end(&self, sandbox: &str, id: &str, end: &End) -> bool {
         let row = workspace_catalog::End {
             exited: end.failed.is_none(),
@@ -334,17 +342,17 @@ impl Service {
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
-            // Told twice, of a sandbox that is gone, or by a guest that has no such command.
+            // Reported twice, of a sandbox that is gone, or by an agent that has no such command.
             Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
             Err(error) => {
-                tracing::error!(command = id, %error, "the end of a command could not be written down");
+                tracing::error!(command = id, %error, "failed to record the end of a command");
                 false
             }
         }
     }
 }
 
-/// The row of a command that is about to begin.
+/// Makes the row of a command that is about to start.
 pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),
@@ -355,7 +363,7 @@ pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: 
     }
 }
 
-/// The sandbox's variables, and over them the command's.
+/// Merges the environment variables of the sandbox and of the command, which take precedence.
 pub(crate) fn environment(
     handle: &SandboxHandle,
     own: BTreeMap<String, String>,

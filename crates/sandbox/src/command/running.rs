@@ -243,7 +243,7 @@ impl RunningCommands {
             failed: Some(end.failed).filter(|why| !why.is_empty()),
         });
         let command = self.get_or_add(&progress.command_id);
-        command.input.told(progress.input_received, progress.input_taken, progress.input_closed);
+        command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
         (command, end)
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_ends_are_written_down_at_once() {
+    async fn few_ends_are_recorded_at_once() {
         let commands = RunningCommands::default();
         let known = commands.get_or_add("cmd-1").id.clone();
         let permit = async |id: &str| tokio::time::timeout(Duration::ZERO, commands.end_permit(id)).await;

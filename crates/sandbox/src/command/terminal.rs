@@ -1,4 +1,4 @@
-//! Terminals: commands with a screen.
+//! Terminals: commands with a pseudo-terminal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::scope::Scope;
 use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
-/// How long somebody waits for a terminal to take what was typed; nothing is shown meanwhile.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for a terminal to take input; nothing is shown meanwhile.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const SHELL: &str = "/bin/bash";
-/// What runs a line, in a terminal as without one.
+/// Shell that runs a command line, in a terminal and without one.
 const LINE_SHELL: &str = "/bin/sh";
-/// Terminals have names of this kind, commands of another.
+/// Prefix of the ids of terminals.
 pub(crate) const TERMINAL: &str = "pty";
 
-/// How large a screen is.
+/// Size of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Characters in a line.
+    /// Columns.
     pub cols: u16,
-    /// Lines.
+    /// Rows.
     pub rows: u16,
 }
 
@@ -45,18 +45,18 @@ impl Size {
     }
 }
 
-/// A terminal that somebody wants.
+/// A terminal to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalRequest {
-    /// How large its screen is.
+    /// Size of the screen.
     pub size: Size,
-    /// What runs in it. Where it is not there, `/bin/sh` does.
+    /// Program that runs in it; `/bin/sh` where it does not exist.
     pub shell: Option<String>,
-    /// A line for `/bin/sh`, or for the shell that was asked for. Without it the shell asks.
+    /// Command line for `/bin/sh`, or for `shell`. Without it the shell is interactive.
     pub command: Option<String>,
-    /// In which directory.
+    /// Working directory; `/workspace` if there is none.
     pub cwd: Option<String>,
-    /// Beside the sandbox's own variables.
+    /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
 }
 
@@ -78,7 +78,7 @@ impl Service {
         check_shell(shell)?;
         request.command.as_deref().map(check_command).transpose()?;
         let shown = request.command.clone().unwrap_or_else(|| shell.to_owned());
-        let order = CreatePtyRequest {
+        let create = CreatePtyRequest {
             pty_id: id::new(TERMINAL),
             cols,
             rows,
@@ -87,18 +87,18 @@ impl Service {
             envs: environment(&handle, request.envs),
             command: request.command.unwrap_or_default(),
         };
-        let _counting = handle.terminals.lock().await;
+        let _terminals_lock = handle.terminals.lock().await;
         let limit = self.0.settings.terminals;
         if handle.commands.running(TERMINAL).len() >= limit as usize {
             return Err(SandboxError::TooManyTerminals { limit });
         }
-        let id = order.pty_id.clone();
+        let id = create.pty_id.clone();
         self.0.catalog.commands().insert(&new_command(&handle, &id, &shown, cwd)).await?;
-        self.begin(&handle, &id, ServerPayload::CreatePty(order), None).await?;
+        self.start_recorded(&handle, &id, ServerPayload::CreatePty(create), None).await?;
         self.terminal(scope, sandbox, &id).await
     }
 
-    /// The terminal of that id, whether it is open or not.
+    /// Returns the terminal with this id, open or closed.
     pub async fn terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
         if !is_terminal(id) {
             self.find_here(scope, sandbox).await?;
@@ -107,40 +107,40 @@ impl Service {
         self.command(scope, sandbox, id).await.map_err(|error| no_terminal(error, id))
     }
 
-    /// Types something.
+    /// Writes input to a terminal.
     pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
         let handle = self.open_terminal_of(scope, sandbox, id).await?;
-        let order = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
-        handle.write_input(id, &data, PATIENCE, order).await
+        let message = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
+        handle.write_input(id, &data, INPUT_TIMEOUT, message).await
     }
 
-    /// Gives the screen another size.
+    /// Changes the size of a terminal.
     pub async fn resize(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
         let (cols, rows) = size.check()?;
         let resize = ResizePtyRequest { pty_id: id.to_owned(), cols, rows };
-        self.order_terminal(scope, sandbox, id, ServerPayload::ResizePty(resize)).await
+        self.send_to_terminal(scope, sandbox, id, ServerPayload::ResizePty(resize)).await
     }
 
-    /// Closes a terminal and ends all that runs in it. One that is closed already stays so.
+    /// Closes a terminal and ends all that runs in it. Closing it twice is no error.
     pub async fn close_terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<()> {
         let kill = KillPtyRequest { pty_id: id.to_owned() };
-        match self.order_terminal(scope, sandbox, id, ServerPayload::KillPty(kill)).await {
+        match self.send_to_terminal(scope, sandbox, id, ServerPayload::KillPty(kill)).await {
             Err(SandboxError::CommandEnded { .. }) => Ok(()),
             done => done,
         }
     }
 
-    async fn order_terminal(
+    async fn send_to_terminal(
         &self,
         scope: &Scope,
         sandbox: &str,
         id: &str,
-        order: ServerPayload,
+        message: ServerPayload,
     ) -> Result<()> {
-        self.open_terminal_of(scope, sandbox, id).await?.guest.send(order).await
+        self.open_terminal_of(scope, sandbox, id).await?.guest.send(message).await
     }
 
-    /// The sandbox of a terminal that is open.
+    /// Returns the sandbox of an open terminal.
     async fn open_terminal_of(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Arc<SandboxHandle>> {
         let handle = self.handle(sandbox).filter(|handle| scope.covers(handle.owner()));
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));

@@ -1,16 +1,17 @@
-//! Makes room when the disk of the workspaces is nearly full.
+//! Freeing space when the disk of the workspaces is nearly full.
 //!
-//! Each step is taken only while there is less room than [`Settings::disk_reserve`](crate::Settings):
+//! Each step is taken only while less space is free than [`Settings::disk_reserve`](crate::Settings):
 //!
-//! 1. Layers over which no workspace lies are dropped, and garbage is collected.
-//! 2. Of the owner who holds most of the disk, the sandbox goes that was stopped for the disk the longest ago, if that was
-//!    [`Settings::stopped_kept`](crate::Settings) ago.
-//! 3. If somebody goes on writing, a sandbox of that owner is stopped: of those that write the one that has grown most,
-//!    else the largest, but then no second one while the workspace of the first is still kept.
-//! 4. Below half of the reserve, whoever goes on writing is stopped, those first whose owner holds most.
+//! 1. Layers that no workspace uses are dropped, and garbage is collected.
+//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped for the disk the longest
+//!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
+//! 3. If a sandbox keeps writing, a sandbox of that owner is stopped: of those that write the one that has
+//!    grown most, else the largest, but then no second one while the workspace of the first is still kept.
+//! 4. Below half of the reserve, sandboxes that keep writing are stopped, those of the owner with the largest
+//!    usage first.
 //!
-//! Workspaces of an owner's sandboxes count, stopped ones too, with the output of those that run, and layers over which nobody
-//! else's lie.
+//! The usage of an owner is the size of its workspaces, of stopped sandboxes too, with the output of running
+//! ones, and of layers that nobody else uses.
 
 mod choice;
 pub(crate) mod state;
@@ -36,46 +37,46 @@ use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{SandboxUsage, Step, choose};
 
-/// Time between two collections of garbage because of a full disk.
-const COLLECT_AGAIN: Duration = Duration::from_secs(600);
-/// Bytes since there was room that make a sandbox one that goes on writing.
-const GROWING: u64 = 1 << 20;
-/// Time of a look at a workspace. What was found until then counts.
+/// Shortest time between two garbage collections because of a full disk.
+const GC_INTERVAL: Duration = Duration::from_secs(600);
+/// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
+const GROWTH_MIN: u64 = 1 << 20;
+/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same for a sandbox in which nothing runs, and how many of those are looked at in a row.
+/// Number and time limit of the scans, in one round, of workspaces in which nothing runs.
 const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
-/// Time that layers may take to go before anything else is done. They go on.
+/// Time to wait for unused layers to be dropped before the next step. Dropping continues after that.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
 
-/// A look at the workspace of a sandbox that runs.
+/// A scan of the workspace of a running sandbox.
 struct Scan {
     handle: Arc<SandboxHandle>,
-    /// Bytes that it holds, of what is short.
+    /// Bytes in use, of the unit that is short.
     held: u64,
-    /// Bytes of that which it has written since there was room.
+    /// Bytes of those written since the disk had enough space.
     grown: u64,
-    /// The same as it was found, which says what may have been there before.
+    /// The growth as it was measured, with its uncertainty.
     found: Usage,
 }
 
 impl Service {
-    /// Makes room while the disk has less than everybody is to leave. Returns how many sandboxes that cost.
+    /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
-        // Before the disk is looked at: a look that ends meanwhile may have found what fills it.
+        // Before the disk is checked: a scan that ends meanwhile may include the growth that fills it.
         let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
             seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
             return Ok(0);
         };
-        self.collect_for_room();
+        self.start_gc();
         let layers = self.drop_layers();
-        // Where little is left whoever writes is faster.
+        // With little space left, a process that writes is faster.
         if !short.is_severe() {
             let _ = timeout(LAYERS_WAIT, layers).await;
         }
         let Some(short) = self.shortage().await? else { return Ok(0) };
-        let looks = self.scan_running(&short).await;
-        let held = self.usages(&looks, &short).await;
+        let scans = self.scan_running(&short).await;
+        let held = self.usages(&scans, &short).await;
         let steps = choose(&held, short.is_severe(), self.0.settings.stopped_kept);
         let mut cost = 0;
         for step in steps {
@@ -84,10 +85,11 @@ impl Service {
                 break;
             }
         }
-        for look in looks.iter().filter(|look| look.grown < GROWING && self.handle(&look.handle.id).is_some())
+        for scan in
+            scans.iter().filter(|scan| scan.grown < GROWTH_MIN && self.handle(&scan.handle.id).is_some())
         {
-            // Whoever writes slowly is noticed when it is enough.
-            look.handle.usage.restore_growth(look.found);
+            // Slow growth adds up until it is enough.
+            scan.handle.usage.restore_growth(scan.found);
         }
         Ok(cost)
     }
@@ -97,8 +99,8 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step, and reports whether that made a difference. One that something else is done with cannot be ended now: another one
-    /// makes room, too.
+    /// Takes a step, and returns true if it freed space. A sandbox with another operation under way cannot be
+    /// stopped now: the next step is tried.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
@@ -120,59 +122,60 @@ impl Service {
         Ok(stopped)
     }
 
-    /// Looks at all workspaces in use, the one that has grown most since there was room first.
+    /// Scans the workspaces of all running sandboxes, and returns those first that have grown most.
     async fn scan_running(&self, short: &Shortage) -> Vec<Scan> {
         let unit = short.unit;
-        let look = move |service: Self, handle: Arc<SandboxHandle>| async move {
+        let scan = move |service: Self, handle: Arc<SandboxHandle>| async move {
             let bounds = Bounds { time: SCAN_TIMEOUT, ..Bounds::NONE };
             let used = service.measure(&handle.id, bounds).await;
             let found = handle.usage.record_growth(used);
-            // A look that was not finished does not lower what is known.
+            // An unfinished scan does not lower the usage.
             let held = amount(used, unit).max(if unit == Unit::Bytes { handle.usage.bytes() } else { 0 });
             let held = held + if unit == Unit::Bytes { handle.output.found() } else { 0 };
             Scan { handle, held, grown: amount(found, unit), found }
         };
-        let mut looks = self.scan_all(look).await;
-        let is_growing = looks.iter().any(|look| look.grown >= GROWING);
+        let mut scans = self.scan_all(scan).await;
+        let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
         if !is_growing && unit == Unit::Bytes && self.0.fullness.is_search_due(short.free) {
-            let look = |service: Self, handle: Arc<SandboxHandle>| async move {
+            let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
                 let held = handle.usage.bytes() + grown;
                 Scan { handle, held, grown, found: Usage::default() }
             };
-            looks = self.scan_all(look).await;
+            scans = self.scan_all(scan).await;
         }
-        looks
+        scans
     }
 
-    /// Looks at several sandboxes at once, in turns of their own: other looks may take longer than the disk has room.
-    async fn scan_all<W>(&self, look: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
+    /// Scans several sandboxes at once, with a semaphore of its own: other scans may take longer than the
+    /// disk has space.
+    async fn scan_all<W>(&self, scan: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where
         W: Future<Output = Scan> + Send + 'static,
     {
-        let (mut looks, turns) = (JoinSet::new(), Arc::new(Semaphore::new(SCANS_AT_ONCE as usize)));
+        let (mut scans, semaphore) = (JoinSet::new(), Arc::new(Semaphore::new(SCANS_AT_ONCE as usize)));
         for handle in self.handles() {
-            let (turns, look) = (Arc::clone(&turns), look(self.clone(), handle));
-            looks.spawn(async move {
-                let _turn = turns.acquire().await;
-                look.await
+            let (semaphore, scan) = (Arc::clone(&semaphore), scan(self.clone(), handle));
+            scans.spawn(async move {
+                let _permit = semaphore.acquire().await;
+                scan.await
             });
         }
-        let mut looks = looks.join_all().await;
-        // What may have been there before counts only if nobody else has grown.
-        looks.sort_by_key(|look| Reverse((!look.found.at_least, look.grown)));
-        looks
+        let mut scans = scans.join_all().await;
+        // Uncertain growth counts only if nobody else has grown.
+        scans.sort_by_key(|scan| Reverse((!scan.found.at_least, scan.grown)));
+        scans
     }
 
-    /// Lists the disk usage of every sandbox: those that run in the order of the looks, then all others.
-    async fn usages(&self, looks: &[Scan], short: &Shortage) -> Vec<SandboxUsage> {
-        let mut all: Vec<SandboxUsage> = looks
+    /// Lists the disk usage of every sandbox: running ones in the order of the scans, then all others.
+    async fn usages(&self, scans: &[Scan], short: &Shortage) -> Vec<SandboxUsage> {
+        let mut all: Vec<SandboxUsage> = scans
             .iter()
             .map(|Scan { handle, held, grown, found }| SandboxUsage {
                 id: handle.id.clone(),
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *held,
-                grown: if *grown >= GROWING { *grown } else { 0 },
+                grown: if *grown >= GROWTH_MIN { *grown } else { 0 },
                 found: Some(*found),
                 is_running: true,
                 is_going: false,
@@ -199,17 +202,18 @@ impl Service {
                 owner: sandbox.owner,
             });
         }
-        let going = self.0.cleanup.all().into_iter();
+        let going = self.0.cleanup_queue.all().into_iter();
         all.extend(going.map(|(id, Leftover { owner, bytes })| SandboxUsage::going(id, owner, bytes)));
         all
     }
 
-    /// Sandboxes in which nothing runs. A catalog that does not answer keeps nobody from being stopped.
+    /// Sandboxes in which nothing runs; none if the catalog does not answer, so that others can still be
+    /// stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
         let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.node).await {
             Ok(all) => all,
             Err(error) => {
-                tracing::error!(%error, "sandboxes that have ended are not counted on a full disk");
+                tracing::error!(%error, "failed to list ended sandboxes on a full disk");
                 return Vec::new();
             }
         };
@@ -222,7 +226,8 @@ impl Service {
         ended
     }
 
-    /// Looks once at the workspace of each sandbox in which nothing runs. A few at a time: meanwhile others write.
+    /// Scans the workspace of each sandbox in which nothing runs once. A few at a time: meanwhile others
+    /// write.
     async fn measure_ended(&self, ended: &[Sandbox]) {
         let (many, time) = ENDED_SCANS;
         let is_unknown = |sandbox: &&Sandbox| !self.0.full_disk.ended().usage.contains_key(&sandbox.id);
@@ -232,32 +237,32 @@ impl Service {
         }
     }
 
-    /// Begins to drop layers over which nothing lies, until there is room. What is returned ends when that is done.
+    /// Begins to drop unused layers until there is enough space. The returned future ends when that is done.
     fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
-        let turn = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
-        let dropping = turn.ok().map(|turn| {
+        let guard = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
+        let dropping = guard.ok().map(|guard| {
             let service = self.clone();
             tokio::spawn(async move {
                 let dropped = service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await;
                 if let Err(error) = dropped {
                     tracing::error!(%error, "failed to drop layers on a full disk");
                 }
-                drop(turn);
+                drop(guard);
             })
         });
         async move {
             if let Some(dropping) = dropping {
-                // A panic was told of.
+                // A panic was logged.
                 let _ = dropping.await;
             }
         }
     }
 
-    /// Begins to collect garbage, unless that was done a short while ago.
-    pub(crate) fn collect_for_room(&self) {
+    /// Begins a garbage collection, unless one was begun a short while ago.
+    pub(crate) fn start_gc(&self) {
         {
             let mut last = self.0.full_disk.collected.lock();
-            if last.is_some_and(|time| time.elapsed() < COLLECT_AGAIN) {
+            if last.is_some_and(|time| time.elapsed() < GC_INTERVAL) {
                 return;
             }
             *last = Some(Instant::now());
@@ -267,14 +272,14 @@ impl Service {
             match service.collect_content(false, &service.0.cancel).await {
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
-                    tracing::error!(%error, "the disk is nearly full, and collecting garbage failed");
+                    tracing::error!(%error, "failed to collect garbage on a full disk");
                 }
             }
         });
     }
 }
 
-/// Bytes of what is short. A quota counts no bytes for a file that holds nothing.
+/// Bytes of the unit that is short. A quota counts no bytes for an empty file.
 fn amount(usage: Usage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,

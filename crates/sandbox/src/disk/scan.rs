@@ -1,4 +1,4 @@
-//! Looks at workspaces, a few at once, and fewer of one owner.
+//! Scans of workspaces, a few at once, and fewer of one owner.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::guest::handle::SandboxHandle;
 /// Scans of workspaces that the server makes at the same time.
 pub(crate) const SCANS_AT_ONCE: u32 = 4;
 
-/// Looks that the server makes by itself. Each is a task of its own: whoever begins one does not wait for it, and one that
-/// takes long delays none of another sandbox.
+/// Scans that the server makes by itself. Each is a task of its own: its caller does not wait for it, and a
+/// slow one delays no other sandbox.
 #[derive(Debug)]
 pub(crate) struct DiskScans(Arc<FairSemaphore>);
 
@@ -18,19 +18,20 @@ impl DiskScans {
         Self(Arc::new(FairSemaphore::new(at_once)))
     }
 
-    /// Begins a look at a sandbox, unless one is under way. It gets its turn, which it gives back when it has looked.
+    /// Begins a scan of a sandbox, unless one is under way. The scan gets a permit, which it drops when it is
+    /// done.
     pub(crate) fn begin<L: Future<Output = ()> + Send + 'static>(
         &self,
         handle: &Arc<SandboxHandle>,
-        look: impl FnOnce(FairPermit) -> L + Send + 'static,
+        scan: impl FnOnce(FairPermit) -> L + Send + 'static,
     ) {
         if !handle.usage.begin_scan() {
             return;
         }
-        let (turns, handle) = (Arc::clone(&self.0), Arc::clone(handle));
+        let (semaphore, handle) = (Arc::clone(&self.0), Arc::clone(handle));
         tokio::spawn(async move {
-            if let Ok(turn) = turns.acquire(handle.owner().unwrap_or(&handle.id)).await {
-                look(turn).await;
+            if let Ok(permit) = semaphore.acquire(handle.owner().unwrap_or(&handle.id)).await {
+                scan(permit).await;
             }
             handle.usage.end_scan();
         });
@@ -49,23 +50,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_takes_long_delays_no_other_sandbox() {
-        let looks = DiskScans::new(2);
+    async fn slow_scan_delays_no_other_sandbox() {
+        let scans = DiskScans::new(2);
         let (began, mut begun) = mpsc::unbounded_channel();
         let tree_end = Arc::new(Semaphore::new(0));
         let huge = |handle: &Arc<SandboxHandle>| {
             let (began, id, end) = (began.clone(), handle.id.clone(), Arc::clone(&tree_end));
-            looks.begin(handle, move |turn| async move {
+            scans.begin(handle, move |permit| async move {
                 began.send(id).unwrap();
                 end.acquire().await.unwrap().forget();
-                drop(turn);
+                drop(permit);
             });
         };
         let small = |handle: &Arc<SandboxHandle>| {
             let (began, id) = (began.clone(), handle.id.clone());
-            looks.begin(handle, move |turn| async move {
+            scans.begin(handle, move |permit| async move {
                 began.send(id).unwrap();
-                drop(turn);
+                drop(permit);
             });
         };
         let (first, second) = (handle("first"), handle("second"));
@@ -75,11 +76,11 @@ mod tests {
             small(&handle(id));
             assert_eq!(begun.recv().await.unwrap(), id, "the first is still being looked at");
         }
-        // One sandbox takes one turn.
+        // One sandbox takes one permit.
         huge(&first);
         small(&handle("d"));
         assert_eq!(begun.recv().await.unwrap(), "d");
-        // As many as there are turns are looked at at once.
+        // No more scans at once than permits.
         huge(&second);
         assert_eq!(begun.recv().await.unwrap(), "second");
         small(&handle("e"));

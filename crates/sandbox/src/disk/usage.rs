@@ -1,7 +1,8 @@
-//! What a sandbox keeps in its workspace.
+//! Creating and measuring the workspace of a sandbox.
 //!
-//! Where the filesystem keeps quotas for the runtime's workspaces, what does not fit is refused and the sandbox goes on.
-//! Everywhere else a sandbox that keeps too much is ended ([`crate::lifecycle::monitor`]).
+//! Where the filesystem supports quotas for the runtime's workspaces, writes beyond the limit fail and the
+//! sandbox keeps running. Everywhere else a sandbox beyond its limit is stopped
+//! ([`crate::lifecycle::monitor`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Time of a look for a request.
+/// Time limit for a scan for a request.
 const REQUESTED_SCAN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time of a look at a workspace that was just made.
+/// Time limit for a scan of a new workspace.
 const NEW_SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
-    /// Makes the workspace of a sandbox, which may hold so many bytes, unless it is cancelled.
+    /// Creates the workspace of a sandbox with a limit in bytes, unless it is cancelled.
     pub(crate) async fn make_workspace(
         &self,
         id: &str,
@@ -36,7 +37,7 @@ impl Service {
         let (snapshot, materialize) = (new.snapshot, new.materialize);
         // An empty one is a plain directory: nothing to share.
         let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
-        let bytes = bytes.filter(|_| self.0.runtime.keeps_quotas());
+        let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
         if let Ok(holder) = self.0.runtime.mounts().await {
             self.0.workspaces.use_holder(holder);
         }
@@ -54,7 +55,7 @@ impl Service {
         .await
     }
 
-    /// Does something with the workspaces that may take a while.
+    /// Runs blocking work on the workspaces.
     pub(crate) async fn on_workspaces<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Workspaces) -> workspace_workspace::Result<T> + Send + 'static,
@@ -63,7 +64,7 @@ impl Service {
         Ok(blocking(move || work(&workspaces)).await??)
     }
 
-    /// Removes a workspace and its quota. What is not there is gone.
+    /// Removes a workspace and its quota. A workspace that does not exist is no error.
     pub(crate) async fn remove_workspace(&self, id: &str) -> Result<()> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
@@ -73,12 +74,12 @@ impl Service {
         .await
     }
 
-    /// Bytes on disk that are a workspace's own. What cannot be looked at does not count.
+    /// Bytes on disk of a workspace. Files that cannot be read do not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
         self.measure(id, Bounds::NONE).await.bytes
     }
 
-    /// The same up to a bound.
+    /// Measures a workspace within a bound.
     pub(crate) async fn measure(&self, id: &str, bounds: Bounds) -> Usage {
         let deleted = self.handle(id).map_or(0, |handle| handle.usage.deleted());
         let (workspaces, id) = (Arc::clone(&self.0.workspaces), id.to_owned());
@@ -86,8 +87,8 @@ impl Service {
         Usage { bytes: used.bytes + deleted, ..used }
     }
 
-    /// Notes what a workspace has before its sandbox writes anything: what is there more at the next look was written by
-    /// the sandbox, however soon that was.
+    /// Records the size of a new workspace before its sandbox writes anything: everything beyond it was
+    /// written by the sandbox.
     pub(crate) async fn measure_new(&self, handle: &SandboxHandle, new: &NewSandbox) {
         let bounds = Bounds { time: NEW_SCAN_TIMEOUT, ..Bounds::NONE };
         let used = match new.snapshot {
@@ -97,58 +98,59 @@ impl Service {
         handle.usage.record_first(used);
     }
 
-    /// The bytes of a workspace at the last look, and when that was, in milliseconds since 1970. A sandbox that does not
-    /// run is not looked at by itself: it is now, for a short time, and a few at once.
+    /// Bytes of a workspace at the last scan, and its time in milliseconds since 1970. A sandbox that does
+    /// not run is scanned now, with a short time limit and a limit on concurrent scans.
     pub(crate) async fn last_usage(&self, id: &str, owner: &str) -> (u64, i64) {
         if let Some(seen) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
             return seen;
         }
         // Fails only when the service is closed.
-        let _turn = self.0.requested_scans.acquire(owner).await;
+        let _permit = self.0.requested_scans.acquire(owner).await;
         let bounds = Bounds { time: REQUESTED_SCAN_TIMEOUT, ..Bounds::NONE };
         (self.measure(id, bounds).await.bytes, now())
     }
 
-    /// Looks for files without a name that a sandbox has open. By how many bytes they have grown since the last look.
+    /// Measures deleted files that a sandbox has open, and returns by how many bytes they have grown since
+    /// the last time.
     pub(crate) async fn measure_deleted(&self, handle: &SandboxHandle) -> u64 {
-        match self.0.runtime.deleted(&handle.id, &handle.dir).await {
+        match self.0.runtime.deleted_bytes(&handle.id, &handle.dir).await {
             Ok(bytes) => bytes.saturating_sub(handle.usage.set_deleted(bytes)),
             Err(error) => {
-                tracing::debug!(sandbox = handle.id, %error, "it was not looked for files without a name");
+                tracing::debug!(sandbox = handle.id, %error, "failed to search for deleted files");
                 0
             }
         }
     }
 }
 
-/// Sets a quota where one can be had.
+/// Sets a quota where the filesystem supports it.
 fn limit(id: &str, path: &Path, bytes: u64) {
     match quota::limit(path, bytes) {
         Ok(()) => {}
         Err(error @ HostError::NoQuota { .. }) => {
-            tracing::debug!(sandbox = id, %error, "its workspace is measured instead");
+            tracing::debug!(sandbox = id, %error, "quotas are not supported; the workspace is measured instead");
         }
         Err(error) => {
-            tracing::warn!(sandbox = id, %error, "its workspace is measured instead");
+            tracing::warn!(sandbox = id, %error, "failed to set a quota; the workspace is measured instead");
         }
     }
 }
 
-/// Lets a workspace hold any number of bytes, because it is no sandbox's any more.
+/// Removes the quota of a workspace that no sandbox uses any more.
 pub(crate) fn release(path: &Path) {
     if let Err(error) = quota::release(path) {
-        tracing::warn!(workspace = %path.display(), %error, "a quota could not be lifted");
+        tracing::warn!(workspace = %path.display(), %error, "failed to remove a quota");
     }
 }
 
-/// As the filesystem counts them, else by looking at every file.
+/// Reads the usage from the quota, or counts every file.
 fn used(workspaces: &Workspaces, id: &str, bounds: Bounds) -> Usage {
     let path: PathBuf = workspaces.directory_of(id);
     match quota::used(&path) {
         Ok(Some(used)) => return used,
         Ok(None) => {}
         Err(error) => {
-            tracing::warn!(workspace = id, %error, "its quota cannot be seen: files are counted");
+            tracing::warn!(workspace = id, %error, "failed to read a quota; files are counted instead");
         }
     }
     workspaces.usage_within(id, bounds).unwrap_or_default()

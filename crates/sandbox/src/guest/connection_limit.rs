@@ -1,12 +1,12 @@
-//! Connections of guests: counted, and closed when nobody says in time whose they are.
+//! Connections of agents: limited in number, and closed when they do not register in time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,24 +14,27 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
 
-/// A connection that counts, and is closed when nobody says in time whose it is.
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
+
+/// A connection that counts for a limit, and is closed when it does not register in time.
 pub(crate) struct LimitedStream<S> {
     stream: S,
     identified: Identified,
     deadline: Pin<Box<Sleep>>,
-    /// What it takes up for as long as it is there.
+    /// Permit that it holds while it is open.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Whether it is known whose a connection is.
+/// True once the sandbox of a connection is known. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identified(Arc<PeerState>);
 
 #[derive(Debug, Default)]
 struct PeerState {
     identified: AtomicBool,
-    /// What it takes up: a place among the unknown of its address, and then one among those of its sandbox.
-    quota_use: Mutex<QuotaUse>,
+    /// Quota that it counts for: unidentified connections of its address, and then connections of its
+    /// sandbox.
+    quota_use: LeafMutex<QuotaUse>,
     peer: Option<IpAddr>,
 }
 
@@ -48,28 +51,27 @@ enum QuotaUse {
 }
 
 impl Identified {
-    /// Of a connection that waits in a room.
+    /// Makes the state of an unidentified connection.
     pub(crate) fn waiting(permit: ConnectionPermit<IpAddr>) -> Self {
-        let peer = Some(permit.of);
-        let quota_use = Mutex::new(QuotaUse::Unknown { _permit: permit });
+        let peer = Some(permit.key);
+        let quota_use = LeafMutex::new(QuotaUse::Unknown { _permit: permit });
         Self(Arc::new(PeerState { identified: AtomicBool::new(false), quota_use, peer }))
     }
 
-    /// It is known now, and takes up a place of its sandbox's.
+    /// Marks the connection as identified. From now on it counts for its sandbox.
     pub(crate) fn set(&self, permit: ConnectionPermit<String>) {
         self.0.identified.store(true, Ordering::Relaxed);
         let quota_use = QuotaUse::Sandbox { _permit: permit };
-        drop(std::mem::replace(
-            &mut *self.0.quota_use.lock().unwrap_or_else(PoisonError::into_inner),
-            quota_use,
-        ));
+        let former = std::mem::replace(&mut *self.0.quota_use.lock(), quota_use);
+        // After the lock is released: a permit takes the lock of its quota.
+        drop(former);
     }
 
     fn is_set(&self) -> bool {
         self.0.identified.load(Ordering::Relaxed)
     }
 
-    /// Where it comes from, over a network.
+    /// Address of the peer; `None` for a Unix socket.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         self.0.peer
     }
@@ -85,7 +87,7 @@ impl<S> LimitedStream<S> {
         Self { stream, identified, deadline: Box::pin(sleep_until(deadline)), _permit: permit }
     }
 
-    /// Whether it took too long. Wakes who reads when it does.
+    /// Returns true if it did not register in time. Wakes the reader at the deadline.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
         !self.identified.is_set() && self.deadline.as_mut().poll(cx).is_ready() && !self.identified.is_set()
     }
@@ -126,53 +128,53 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     }
 }
 
-/// Counts connections: so many of each, of an address or a sandbox, so that who floods keeps nobody but itself out; and
-/// so many in all.
+/// Limits connections per key, an address or a sandbox, so that one that floods affects only itself; and in
+/// all.
 #[derive(Debug)]
 pub(crate) struct ConnectionQuota<K: Eq + Hash> {
-    each: usize,
+    per_key: usize,
     all: usize,
-    taken: Mutex<HashMap<K, usize>>,
+    taken: LeafMutex<HashMap<K, usize>>,
 }
 
-/// A place in the room; free again when this is dropped.
+/// A connection that counts for the quota until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit<K: Eq + Hash> {
     quota: Arc<ConnectionQuota<K>>,
-    of: K,
+    key: K,
 }
 
 impl<K: Eq + Hash + Clone> ConnectionQuota<K> {
-    pub(crate) fn new(each: usize, all: usize) -> Arc<Self> {
-        Arc::new(Self { each, all, taken: Mutex::default() })
+    pub(crate) fn new(per_key: usize, all: usize) -> Arc<Self> {
+        Arc::new(Self { per_key, all, taken: LeafMutex::default() })
     }
 
-    /// A place for one more, if there is one.
-    pub(crate) fn enter(self: &Arc<Self>, of: K) -> Option<ConnectionPermit<K>> {
+    /// Counts one more connection. `None` if the quota is used up.
+    pub(crate) fn acquire(self: &Arc<Self>, key: K) -> Option<ConnectionPermit<K>> {
         let mut taken = self.taken();
         let all: usize = taken.values().sum();
-        let own = taken.get(&of).copied().unwrap_or_default();
-        if own >= self.each || all >= self.all {
+        let own = taken.get(&key).copied().unwrap_or_default();
+        if own >= self.per_key || all >= self.all {
             return None;
         }
-        taken.insert(of.clone(), own + 1);
-        Some(ConnectionPermit { quota: self.clone(), of })
+        taken.insert(key.clone(), own + 1);
+        Some(ConnectionPermit { quota: self.clone(), key })
     }
 }
 
 impl<K: Eq + Hash> ConnectionQuota<K> {
-    fn taken(&self) -> MutexGuard<'_, HashMap<K, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> LeafGuard<'_, HashMap<K, usize>> {
+        self.taken.lock()
     }
 }
 
 impl<K: Eq + Hash> Drop for ConnectionPermit<K> {
     fn drop(&mut self) {
         let mut taken = self.quota.taken();
-        match taken.get_mut(&self.of) {
+        match taken.get_mut(&self.key) {
             Some(own) if *own > 1 => *own -= 1,
-            // Those that have gone are not remembered.
-            _ => drop(taken.remove(&self.of)),
+            // Keys without connections are forgotten.
+            _ => drop(taken.remove(&self.key)),
         }
     }
 }
@@ -182,22 +184,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_takes_all_its_places_leaves_those_of_others() {
+    fn an_address_that_uses_up_its_quota_leaves_that_of_others() {
         let quota = ConnectionQuota::new(2, 3);
         let [one, other, third]: [IpAddr; 3] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|it| it.parse().unwrap());
-        let first = quota.enter(one).unwrap();
-        let identified = Identified::waiting(quota.enter(one).unwrap());
-        assert!(quota.enter(one).is_none());
-        let last = quota.enter(other).unwrap();
-        assert!(quota.enter(third).is_none(), "there are no more than three in all");
+        let first = quota.acquire(one).unwrap();
+        let identified = Identified::waiting(quota.acquire(one).unwrap());
+        assert!(quota.acquire(one).is_none());
+        let last = quota.acquire(other).unwrap();
+        assert!(quota.acquire(third).is_none(), "there are no more than three in all");
         let sandboxes = ConnectionQuota::new(1, 3);
-        identified.set(sandboxes.enter("sbx-1".to_owned()).unwrap());
-        assert!(quota.enter(third).is_some(), "who is identified takes a quota_use of its sandbox's instead");
+        identified.set(sandboxes.acquire("sbx-1".to_owned()).unwrap());
+        assert!(quota.acquire(third).is_some(), "an identified connection counts for its sandbox instead");
         assert!(
-            sandboxes.enter("sbx-1".to_owned()).is_none() && sandboxes.enter("sbx-2".to_owned()).is_some()
+            sandboxes.acquire("sbx-1".to_owned()).is_none()
+                && sandboxes.acquire("sbx-2".to_owned()).is_some()
         );
         drop((first, last, identified));
-        assert!(quota.taken().is_empty() && sandboxes.taken().is_empty());
+        assert!(quota.taken().is_empty());
+        assert!(sandboxes.taken().is_empty());
     }
 }

@@ -1,8 +1,9 @@
-//! Gives a guest agent its token, or more than that, and the directory for output where no descriptors can be passed to it.
+//! Passes a guest agent its token or more, and the directory for output, where no file descriptors can be
+//! inherited.
 //!
-//! The server listens on `start.sock` beside the agent's socket and serves whoever comes first. That is the agent:
-//! it is the first process of its container, and dials before it runs anything. Nothing is kept where others could
-//! find it later, not even the socket.
+//! The server listens on `start.sock` beside the agent's socket and serves the first connection. That is the
+//! agent: it is the first process of its container, and connects before it runs anything. Nothing is kept
+//! where others could find it later, not even the socket.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -14,15 +15,16 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::sandbox_dir::{START, SandboxDir};
+use crate::sandbox_dir::{START_SOCKET, SandboxDir};
 
-/// A guest that is gone is an error, no signal. Where there is no such flag, programs in Rust ignore the signal.
+/// A closed connection is an error, no signal. Where there is no such flag, programs in Rust ignore the
+/// signal.
 #[cfg(target_os = "linux")]
 const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(not(target_os = "linux"))]
 const NO_SIGNAL: SendFlags = SendFlags::empty();
 
-/// An open socket on which a guest is waited for. Dropped, it is closed and gone.
+/// A socket that waits for a guest agent. Dropping it closes and removes it.
 #[derive(Debug)]
 pub(crate) struct Handover {
     listener: UnixListener,
@@ -33,23 +35,23 @@ pub(crate) struct Handover {
 impl Handover {
     /// Opens the socket.
     pub(crate) fn open(dir: &SandboxDir) -> io::Result<Self> {
-        let listener = dir.listen_on(START)?;
+        let listener = dir.listen_on(START_SOCKET)?;
         let output = File::open(dir.output())?;
-        Ok(Self { listener, output, socket: dir.sockets().join(START) })
+        Ok(Self { listener, output, socket: dir.sockets().join(START_SOCKET) })
     }
 
-    /// Waits for whoever comes first. As long as it is not given anything, it runs nothing.
+    /// Waits for the first connection. The agent runs nothing until it got its data.
     pub(crate) async fn guest(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Gives the bytes and the directory to the guest; nobody comes second.
+    /// Sends the bytes and the directory to the agent. No second connection is served.
     pub(crate) async fn give(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
         let sent = self.send(&guest, bytes).await?;
         guest.write_all(&bytes[sent..]).await
     }
 
-    /// Sends the directory, and as many of the bytes as there is room for.
+    /// Sends the directory, and as many of the bytes as fit.
     async fn send(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
         let message = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -66,7 +68,7 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // With the whole place it may be gone already.
+        // With the whole directory it may be gone already.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -80,13 +82,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_comes_first_gets_all_and_nobody_comes_second() {
+    async fn only_the_first_connection_is_served() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().join("sbx-1"));
         dir.make().unwrap();
         std::fs::write(dir.output().join("mark"), "").unwrap();
         let handover = Handover::open(&dir).unwrap();
-        let socket = dir.sockets().join(START);
+        let socket = dir.sockets().join(START_SOCKET);
         let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
         let (first, second) = (dial(), dial());
         let guest = handover.guest().await.unwrap();
@@ -98,12 +100,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn much_is_given_as_a_whole() {
+    async fn large_data_is_sent_in_full() {
         let home = tempfile::tempdir().unwrap();
         let dir = SandboxDir::new(home.path().join("sbx-1"));
         dir.make().unwrap();
         let handover = Handover::open(&dir).unwrap();
-        let mut guest = std::os::unix::net::UnixStream::connect(dir.sockets().join(START)).unwrap();
+        let mut guest = std::os::unix::net::UnixStream::connect(dir.sockets().join(START_SOCKET)).unwrap();
         let much = vec![7; 2 << 20];
         let reading = tokio::task::spawn_blocking(move || {
             let mut got = Vec::new();
@@ -114,13 +116,13 @@ mod tests {
         assert_eq!(reading.await.unwrap().unwrap(), much);
     }
 
-    /// What came, and whether a directory with the mark came with it.
+    /// Returns the received bytes, and true if a directory with the mark came with them.
     fn receive(socket: &std::os::unix::net::UnixStream) -> (Vec<u8>, bool) {
         let mut bytes = [0; 100];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
-        // Who was never let in is thrown out when the socket goes.
+        // Connections that were not accepted are reset when the socket is closed.
         let Ok(got) = got else { return (Vec::new(), false) };
         let marked = control.drain().any(|message| match message {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.any(|one| {

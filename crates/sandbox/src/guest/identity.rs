@@ -1,4 +1,4 @@
-//! By what guest agents that dial over a network know the server: its certificate.
+//! TLS identity of the server for guest agents that connect over a network.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Whom a certificate that is made here is for. Guests are given the certificate itself and ask for no name.
+/// Name in a self-signed certificate. Agents get the certificate itself and check no name.
 const NAME: &str = "workspace-server";
 
-/// Why a certificate cannot be used.
+/// Reason why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum IdentityError {
@@ -28,7 +28,7 @@ pub enum IdentityError {
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate with its key, and what guests trust so that they trust it.
+/// A certificate with its key, and the certificates that agents trust.
 #[derive(Debug, Clone)]
 pub struct Identity {
     config: Arc<ServerConfig>,
@@ -36,25 +36,27 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new certificate and its key, in PEM. It never expires, because guests could not be told of the next one.
+    /// Makes a new certificate and its key, in PEM. It never expires, because agents could not be given the
+    /// next one.
     pub fn make() -> Result<String, IdentityError> {
         let key = rcgen::KeyPair::generate()?;
         let certificate = rcgen::CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
         Ok(certificate.pem() + &key.serialize_pem())
     }
 
-    /// The certificate that `chain` begins with and its key; guests trust the certificates in `trusted`. All are PEM.
+    /// Loads the certificate that `chain` begins with and its key; agents trust the certificates in
+    /// `trusted`. All are PEM.
     pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
         let chain = certificates("the certificate chain", chain)?;
         let trusted = certificates("what guest agents trust", trusted)?;
         let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
-        // Guests know no older one.
+        // Agents support no older version.
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // Guests take up no former session.
+        // Agents resume no sessions.
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), trusted })
     }
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_can_be_used_and_is_never_the_same() {
+    fn generated_certificate_is_usable_and_unique() {
         let (one, other) = (Identity::make().unwrap(), Identity::make().unwrap());
         assert_ne!(one, other);
         let identity = Identity::new(one.as_bytes(), one.as_bytes(), one.as_bytes()).unwrap();

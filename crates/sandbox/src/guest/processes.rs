@@ -1,4 +1,4 @@
-//! The processes of a sandbox, and the commands that they came of.
+//! Processes of a sandbox, and the commands that started them.
 //!
 //! A process may outlive the command that started it. It stays below the command's supervisor, so it is known which
 //! command left it behind, and a signal to that command reaches it.
@@ -17,20 +17,20 @@ pub struct Process {
     pub parent: u32,
     /// The command or terminal that started it, directly or not.
     pub command: String,
-    /// Whether that command has ended and left it behind.
+    /// True if that command has ended.
     pub left: bool,
     /// Its arguments, separated by spaces; long ones are cut off.
     pub arguments: String,
 }
 
 impl Service {
-    /// The processes that commands and terminals of a sandbox started and that run now, by PID.
+    /// Lists the running processes that commands and terminals of a sandbox started, by PID.
     pub async fn processes(&self, scope: &Scope, sandbox: &str) -> Result<Vec<Process>> {
         let handle = self.running(scope, sandbox).await?;
         processes(&handle).await
     }
 
-    /// Reports whether a command that ended left something behind that runs.
+    /// Returns true if processes of an ended command still run.
     pub(crate) async fn has_left(&self, handle: &SandboxHandle, command: &str) -> Result<bool> {
         Ok(processes(handle).await?.iter().any(|process| process.command == command))
     }

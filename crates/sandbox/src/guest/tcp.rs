@@ -1,8 +1,8 @@
-//! The port on which guest agents come in that dial over a network: one for all, always with TLS.
+//! TCP port for guest agents that connect over a network: one for all, always with TLS.
 //!
-//! Until it is known whose a connection is, it counts: few are let in from each address at a time, the handshake and
-//! the registration have to be over in time, and the rest is closed at once. So a sandbox that floods the port keeps
-//! nobody but itself out.
+//! Until its sandbox is known, a connection counts for its address: few are accepted from each at a time,
+//! handshake and registration have a time limit, and further connections are closed at once. So a sandbox
+//! that floods the port affects only itself.
 
 #[cfg(test)]
 mod tests;
@@ -22,71 +22,71 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::guest::connection_limit::{ConnectionPermit, ConnectionQuota, Identified, LimitedStream};
 use crate::guest::identity::Identity;
-use crate::guest::listener::{GuestHandler, GuestService, REGISTER, server};
+use crate::guest::listener::{GuestHandler, GuestService, REGISTER_TIMEOUT, server};
 
-/// Connections from one address of which it is not known whose they are; a guest needs one.
-const EACH: usize = 8;
-/// Such connections from all addresses.
-const ALL: usize = 1_024;
-/// Connections that passed their handshake and wait to be served.
-const QUEUE: usize = 16;
-/// A network can lose a connection without a word: so often a guest is asked whether it is there, and so long it may
-/// take to answer.
-const ASK: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// Unidentified connections from one address; an agent needs one.
+const PER_ADDRESS_MAX: usize = 8;
+/// Unidentified connections from all addresses.
+const UNIDENTIFIED_MAX: usize = 1_024;
+/// Connections after their handshake that wait to be served.
+const HANDSHAKE_QUEUE: usize = 16;
+/// Interval and timeout of keepalive pings. A network can lose a connection silently.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// A port for guest agents that dial over a network.
+/// A TCP port for guest agents that connect over a network.
 #[derive(Debug)]
 pub struct GuestPort {
     listener: TcpListener,
     identity: Identity,
-    reach: Reach,
+    endpoint: ServerEndpoint,
 }
 
-/// How guest agents reach the port.
+/// Address of the port for guest agents.
 #[derive(Debug, Clone)]
-pub struct Reach {
-    /// Host and port to dial, if they are not those that the runtime finds.
+pub struct ServerEndpoint {
+    /// Host and port to connect to, if they are not those that the runtime finds.
     pub(crate) advertised: Option<(String, u16)>,
-    /// The port that is listened on.
+    /// Port that the server listens on.
     pub(crate) port: u16,
-    /// Certificates that guests trust, in DER.
+    /// Certificates that agents trust, in DER.
     pub(crate) trusted: Vec<Vec<u8>>,
 }
 
 impl GuestPort {
-    /// Takes in who dials `listener`. Guests are told to dial `advertised`, host and port; without it, the address by
-    /// which the runtime's network reaches this machine.
+    /// Makes a port from `listener`. Agents are told to connect to `advertised`, host and port; without it,
+    /// to the address by which the runtime's network reaches this machine.
     pub fn new(
         listener: TcpListener,
         identity: Identity,
         advertised: Option<(String, u16)>,
     ) -> io::Result<Self> {
         let port = listener.local_addr()?.port();
-        let reach = Reach { advertised, port, trusted: identity.trusted().to_vec() };
-        Ok(Self { listener, identity, reach })
+        let endpoint = ServerEndpoint { advertised, port, trusted: identity.trusted().to_vec() };
+        Ok(Self { listener, identity, endpoint })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    pub(crate) fn reach(&self) -> Reach {
-        self.reach.clone()
+    pub(crate) fn endpoint(&self) -> ServerEndpoint {
+        self.endpoint.clone()
     }
 
-    /// Lets guests in until the task is ended, which closes the port.
-    pub(crate) fn open(self, listener: Arc<dyn GuestHandler>) -> JoinHandle<()> {
-        let service = GuestService::new(None, listener).service();
-        let (sender, receiver) = mpsc::channel(QUEUE);
+    /// Accepts agents until the task is aborted, which closes the port.
+    pub(crate) fn open(self, handler: Arc<dyn GuestHandler>) -> JoinHandle<()> {
+        let service = GuestService::new(None, handler).service();
+        let (sender, receiver) = mpsc::channel(HANDSHAKE_QUEUE);
         let Self { listener, identity, .. } = self;
-        let mut server = server().http2_keepalive_interval(Some(ASK.0)).http2_keepalive_timeout(Some(ASK.1));
+        let mut server =
+            server().http2_keepalive_interval(Some(KEEPALIVE.0)).http2_keepalive_timeout(Some(KEEPALIVE.1));
         tokio::spawn(async move {
             tokio::select! {
                 () = accept(listener, identity.acceptor(), sender) => {}
                 served = server.add_service(service).serve_with_incoming(ReceiverStream::new(receiver)) => {
                     if let Err(error) = served {
-                        tracing::error!(%error, "the guests' port failed");
+                        tracing::error!(%error, "guest port failed");
                     }
                 }
             }
@@ -94,21 +94,21 @@ impl GuestPort {
     }
 }
 
-type Guarded = LimitedStream<TlsStream<TcpStream>>;
+type GuestStream = LimitedStream<TlsStream<TcpStream>>;
 
-async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io::Result<Guarded>>) {
-    let quota = ConnectionQuota::new(EACH, ALL);
+async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io::Result<GuestStream>>) {
+    let quota = ConnectionQuota::new(PER_ADDRESS_MAX, UNIDENTIFIED_MAX);
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => match quota.enter(peer.ip().to_canonical()) {
+            Ok((stream, peer)) => match quota.acquire(peer.ip().to_canonical()) {
                 Some(permit) => {
                     tokio::spawn(shake_hands(stream, permit, tls.clone(), sender.clone()));
                 }
-                None => tracing::debug!(%peer, "a guest was not let in: too many have not said who they are"),
+                None => tracing::debug!(%peer, "refused a guest agent: too many unidentified connections"),
             },
-            // Out of descriptors, perhaps; whoever dials tries again.
+            // Perhaps out of file descriptors; the agent retries.
             Err(error) => {
-                tracing::warn!(%error, "a guest could not be let in");
+                tracing::warn!(%error, "failed to accept a guest agent");
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -119,17 +119,17 @@ async fn shake_hands(
     stream: TcpStream,
     permit: ConnectionPermit<IpAddr>,
     tls: TlsAcceptor,
-    sender: mpsc::Sender<io::Result<Guarded>>,
+    sender: mpsc::Sender<io::Result<GuestStream>>,
 ) {
-    let deadline = Instant::now() + REGISTER;
+    let deadline = Instant::now() + REGISTER_TIMEOUT;
     let identified = Identified::waiting(permit);
     let peer = identified.peer();
-    // A keystroke must not wait for more to send. A failure means that the connection is gone already.
+    // Input must not wait for more to send. A failure means that the connection is closed already.
     let _ = stream.set_nodelay(true);
     match timeout_at(deadline, tls.accept(stream)).await {
-        // When nobody serves any more, it is closed.
+        // It is closed when the server is gone.
         Ok(Ok(stream)) => drop(sender.send(Ok(LimitedStream::new(stream, identified, deadline, None))).await),
-        Ok(Err(error)) => tracing::debug!(%error, ?peer, "a guest's TLS handshake failed"),
-        Err(_) => tracing::debug!(?peer, "a guest's TLS handshake took too long"),
+        Ok(Err(error)) => tracing::debug!(%error, ?peer, "TLS handshake of a guest agent failed"),
+        Err(_) => tracing::debug!(?peer, "TLS handshake of a guest agent timed out"),
     }
 }

@@ -1,7 +1,7 @@
-//! Operations that stop when nobody waits for them any more.
+//! Operations that are cancelled when their request is dropped.
 //!
-//! An operation runs in a task of its own, so that it always gets to thaw what it froze and to take back what it did in
-//! part. It hears of a [`Cancel`], which is set when the future of its request is dropped and when the service closes.
+//! An operation runs in a task of its own, so that it always thaws what it froze and undoes partial work. It
+//! polls a [`Cancel`], which is set when the future of its request is dropped and when the service is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::blocking::blocking;
 use crate::error::{Result, SandboxError};
 use crate::service::Service;
 
-/// Time between two looks whether an operation that waits for something else is cancelled.
+/// Interval at which an operation that waits for something else checks whether it is cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(20);
 
 impl Service {
@@ -26,19 +26,19 @@ impl Service {
     {
         let cancel = self.0.cancel.child();
         let stop = cancel.on_drop();
-        let counted = self.0.under_way.begin();
+        let counted = self.0.operation_count.begin();
         let operation = operation(self.clone(), cancel);
         let done = tokio::spawn(async move {
             let done = operation.await;
             drop(counted);
             done
         });
-        let done = done.await.unwrap_or_else(|error| Err(lost(error)));
+        let done = done.await.unwrap_or_else(|error| Err(join_error(error)));
         stop.disarm();
         done
     }
 
-    /// Does something with the workspaces that may take a while, until it is cancelled.
+    /// Runs blocking work on the workspaces, until it is cancelled.
     pub(crate) async fn on_workspaces_until<T: Send + 'static>(
         &self,
         cancel: &Cancel,
@@ -53,8 +53,8 @@ impl Service {
     }
 }
 
-/// Waits for something that can be given up at any moment, until it is cancelled.
-pub(crate) async fn until<T>(cancel: &Cancel, awaited: impl Future<Output = T>) -> Result<T> {
+/// Waits for a future that can be dropped at any point, until it is cancelled.
+pub(crate) async fn or_cancelled<T>(cancel: &Cancel, awaited: impl Future<Output = T>) -> Result<T> {
     tokio::select! {
         biased;
         done = awaited => Ok(done),
@@ -68,6 +68,6 @@ async fn cancelled(cancel: &Cancel) {
     }
 }
 
-pub(crate) fn lost(error: tokio::task::JoinError) -> SandboxError {
+pub(crate) fn join_error(error: tokio::task::JoinError) -> SandboxError {
     SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
 }

@@ -1,8 +1,7 @@
-//! Removing the files of sandboxes that are gone, behind the answer to their deletion.
+//! Removing the files of deleted sandboxes, after the deletion was answered.
 //!
-//! A sandbox that is deleted is ended and out of the catalog before anybody is answered. Its workspace and its
-//! directory have no row then, so that a start after a crash, and a collection of garbage, remove them like everything
-//! that belongs to nobody.
+//! A sandbox is ended and out of the catalog before its deletion is answered. Its workspace and its directory
+//! have no row then, so that a start after a crash, and a garbage collection, remove them like other orphans.
 
 use std::time::Duration;
 
@@ -14,27 +13,28 @@ use crate::lifecycle::cleanup_queue::{BACKLOG_MAX, Leftover};
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Attempts to remove the files of one sandbox, and the first pause between them. What stays is left to the next
-/// collection of garbage.
+/// Attempts to remove the files of one sandbox, and the first pause between them. After that they are left to
+/// the next garbage collection.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
 
 impl Service {
-    /// Removes the files of a sandbox that is in no catalog any more, later, in turns of the owners. Waits only while the
-    /// owner's backlog is full. `bytes` are those of its workspace, as far as they are known.
-    pub(crate) async fn remove_files_behind(&self, id: &str, owner: &str, bytes: u64) {
-        let leftovers = &self.0.cleanup;
+    /// Removes the files of a sandbox that is not in the catalog any more, in the background, with a fair
+    /// share for each owner. Waits only while the owner's backlog is full. `bytes` is the last known size of
+    /// its workspace.
+    pub(crate) async fn queue_cleanup(&self, id: &str, owner: &str, bytes: u64) {
+        let leftovers = &self.0.cleanup_queue;
         leftovers.fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
         leftovers.add(id, Leftover { owner: owner.to_owned(), bytes });
         let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
-            let turn = service.0.cleanup.permits.acquire(&owner).await;
-            service.remove_files_at_last(&id).await;
-            drop(turn);
-            service.0.cleanup.remove(&id);
+            let permit = service.0.cleanup_queue.permits.acquire(&owner).await;
+            service.remove_files_with_retries(&id).await;
+            drop(permit);
+            service.0.cleanup_queue.remove(&id);
         });
     }
 
-    async fn remove_files_at_last(&self, id: &str) {
+    async fn remove_files_with_retries(&self, id: &str) {
         let (mut left, mut pause) = ATTEMPTS;
         loop {
             left -= 1;
@@ -53,8 +53,8 @@ impl Service {
         }
     }
 
-    /// Removes the workspace and the directory of a sandbox. The directory goes last: what is found of a sandbox has
-    /// one.
+    /// Removes the workspace and the directory of a sandbox. The directory goes last: a sandbox is found by
+    /// its directory.
     pub(crate) async fn remove_files(&self, id: &str) -> Result<()> {
         self.remove_workspace(id).await?;
         self.remove_dir(id).await
@@ -65,13 +65,14 @@ impl Service {
         blocking(move || dir.remove()).await?.context(|| "remove the directory of a sandbox".to_owned())
     }
 
-    /// Waits until the files of all sandboxes that were deleted before are removed, for so long; whether they are.
+    /// Waits until the files of all sandboxes that were deleted before are removed. Returns false after the
+    /// time limit.
     pub async fn files_removed(&self, limit: Duration) -> bool {
         self.files_removed_of(&Scope::All, limit).await
     }
 
-    /// The same for the sandboxes of a scope.
+    /// Waits like [`Self::files_removed`], for the sandboxes in scope only.
     pub async fn files_removed_of(&self, scope: &Scope, limit: Duration) -> bool {
-        timeout(limit, self.0.cleanup.none_of(scope)).await.is_ok()
+        timeout(limit, self.0.cleanup_queue.none_of(scope)).await.is_ok()
     }
 }

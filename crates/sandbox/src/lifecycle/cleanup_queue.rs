@@ -84,7 +84,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[tokio::test]
-    async fn an_owner_waits_for_nobody_elses_files() {
+    async fn owner_waits_only_for_its_own_files() {
         let queue = CleanupQueue::default();
         let alice = Scope::Owner("alice".to_owned());
         let is_done = |scope: &Scope| {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_backlog_is_its_owners_alone() {
+    async fn full_backlog_blocks_only_its_owner() {
         let queue = CleanupQueue::default();
         let is_free = |owner: &str| {
             let scope = Scope::Owner(owner.to_owned());

@@ -1,4 +1,4 @@
-//! Creation a sandbox.
+//! Creating a sandbox.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,53 +16,53 @@ use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
-use crate::lifecycle::cancellable::until;
-use crate::lifecycle::pool::state::Ready;
+use crate::lifecycle::cancellable::or_cancelled;
+use crate::lifecycle::pool::state::UnassignedSandbox;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
 use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
 use crate::service::{Service, View, event, not_running};
 
-/// Between two looks at a sandbox that another request makes.
-const LOOK: Duration = Duration::from_millis(20);
-/// Between two words on what is being done.
-const TELL: Duration = Duration::from_millis(500);
-/// How much of what a guest said is shown when it did not come up.
-const LOG_SHOWN: usize = 2_000;
+/// Interval at which a sandbox is checked that an earlier request creates.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Shortest time between two updates of the progress of a creation.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+/// Characters of the guest agent's log that are shown when it did not connect.
+const LOG_TAIL: usize = 2_000;
 
-/// Who wants a sandbox, and how often it may be wanted.
+/// The owner of a new sandbox, and its quota.
 #[derive(Debug, Clone)]
-pub struct Caller {
-    /// Whose it will be.
+pub struct Creator {
+    /// Owner of the new sandbox.
     pub owner: String,
-    /// Whether the owner may have any number.
+    /// True if the owner has no quota.
     pub unlimited: bool,
-    /// How many the owner may have, if that is not what the settings say.
-    pub most: Option<u32>,
-    /// What the client sends again with the same request, and the hash of the request.
-    pub key: Option<(String, String)>,
+    /// Quota of the owner; `None` for the one of the settings.
+    pub max_sandboxes: Option<u32>,
+    /// Idempotency key of the request, and the hash of the request.
+    pub idempotency_key: Option<(String, String)>,
 }
 
 impl Service {
-    /// Makes a sandbox; it runs when this is answered. Goes on when nobody waits for it any more.
-    pub async fn create(&self, wanted: Caller, new: NewSandbox) -> Result<View> {
-        self.create_until(&self.0.cancel, wanted, new).await
+    /// Creates a sandbox and waits until it runs. The creation goes on when this future is dropped.
+    pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
+        self.create_cancellable(&self.0.cancel, creator, new).await
     }
 
-    /// The same, unless it is cancelled before it runs: then nothing is left of it.
-    pub(crate) async fn create_until(
+    /// Creates a sandbox unless it is cancelled before it runs: then everything is undone.
+    pub(crate) async fn create_cancellable(
         &self,
         cancel: &Cancel,
-        wanted: Caller,
+        creator: Creator,
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, life) = new.check(&self.0.settings)?;
         let expected = self.0.runtime.variables(&new.template).await?;
         config.envs = expected.into_iter().chain(config.envs).collect();
         let (service, cancel) = (self.clone(), cancel.clone());
-        // Whoever closes the service waits until what was made in part is taken back.
-        let counted = self.0.under_way.begin();
+        // Closing the service waits until a partial creation is undone.
+        let counted = self.0.operation_count.begin();
         let made = tokio::spawn(async move {
-            let made = service.create_now(wanted, new, config, life, cancel).await;
+            let made = service.create_now(creator, new, config, life, cancel).await;
             drop(counted);
             made
         });
@@ -73,8 +73,8 @@ impl Service {
         self.view(made??)
     }
 
-    /// Refuses what [`Service::create`] would refuse without having tried.
-    pub(crate) async fn must_be_possible(&self, new: &NewSandbox) -> Result<()> {
+    /// Checks a request for errors that [`Service::create`] would report at once.
+    pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
         self.0.runtime.variables(&new.template).await?;
         Ok(())
@@ -82,108 +82,112 @@ impl Service {
 
     async fn create_now(
         &self,
-        wanted: Caller,
+        creator: Creator,
         new: NewSandbox,
         config: Config,
         life: Duration,
         cancel: Cancel,
     ) -> Result<Sandbox> {
-        let _waiting = self.queue(&wanted.owner)?;
-        // The namespaces that it is made in are not ended meanwhile.
-        let _making = self.0.making.read().await;
+        let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
+        // Keeps the namespaces from being released meanwhile.
+        let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
-        let claim = wanted.claim();
+        let claim = creator.claim();
         let reservation = loop {
             cancel.check()?;
-            match self.reserve(&wanted, claim.as_ref(), &new).await? {
+            match self.reserve(&creator, claim.as_ref(), &new).await? {
                 Reserve::Made(reservation) => break reservation,
-                Reserve::Replayed(made) => return self.made_before(&made, &cancel).await,
-                Reserve::InProgress => sleep(LOOK).await,
+                Reserve::Replayed(made) => return self.wait_for_existing(&made, &cancel).await,
+                Reserve::InProgress => sleep(POLL_INTERVAL).await,
             }
         };
-        let creation = Creation { wanted, new, config, life, claim, cancel };
-        let made = match self.take_ready(&creation.new, &creation.config) {
-            Some(ready) => self.give_ready(&creation, ready, reservation).await,
-            None => self.make(&creation, self.unmade()?, reservation).await,
+        let creation = Creation { creator, new, config, life, claim, cancel };
+        let made = match self.take_pooled(&creation.new, &creation.config) {
+            Some(unassigned) => self.create_from_pool(&creation, unassigned, reservation).await,
+            None => self.create_from_scratch(&creation, self.new_unassigned()?, reservation).await,
         };
         if made.is_ok() {
-            self.was_wanted(&creation.new, &creation.config);
+            self.record_demand(&creation.new, &creation.config);
         }
         self.fill_pool();
         match made? {
             Created::New(sandbox) => Ok(*sandbox),
-            Created::Existing(id) => self.made_before(&id, &creation.cancel).await,
+            Created::Existing(id) => self.wait_for_existing(&id, &creation.cancel).await,
         }
     }
 
-    /// Makes one from nothing. It is written down first: whatever is left of one that was not finished belongs to
-    /// somebody.
-    async fn make(
+    /// Creates a sandbox from scratch. Its row is inserted first, so that everything it leaves behind belongs
+    /// to a row.
+    async fn create_from_scratch(
         &self,
         creation: &Creation,
-        ready: Ready,
+        unassigned: UnassignedSandbox,
         reservation: ReservationGuard<'_>,
     ) -> Result<Created> {
-        let handle = ready.handle.clone();
-        let _operation = self.0.operations.lock(&handle.id).await;
+        let handle = unassigned.handle.clone();
+        let _operation = self.0.operation_locks.lock(&handle.id).await;
         let row = creation.row(self, &handle, State::Starting, &creation.config);
-        let events = [told_of(&row, EventKind::SandboxStarting)];
-        let sandbox = match self.write_down(creation, &row, &events, reservation).await? {
+        let events = [new_sandbox_event(&row, EventKind::SandboxStarting)];
+        let sandbox = match self.insert_row(creation, &row, &events, reservation).await? {
             Inserted::New(sandbox) => *sandbox,
             Inserted::Repeated { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
         };
         handle.assign(&sandbox.owner, sandbox.expires_at, &creation.config);
         self.add_handle(&handle);
-        match self.build(creation, &sandbox, &ready).await {
+        match self.fill_and_start(creation, &sandbox, &unassigned).await {
             Ok(sandbox) => Ok(Created::New(Box::new(sandbox))),
             Err(error) => {
-                self.undo(&sandbox).await;
+                self.undo_creation(&sandbox).await;
                 Err(error)
             }
         }
     }
 
-    /// Gives away one that was started ahead. Until all is done it belongs to the pool, so it is written down once,
-    /// as one that runs.
-    async fn give_ready(
+    /// Creates a sandbox from one of the warm pool. It belongs to the pool until all is done, so its row is
+    /// inserted once, in state `running`.
+    async fn create_from_pool(
         &self,
         creation: &Creation,
-        ready: Ready,
+        unassigned: UnassignedSandbox,
         reservation: ReservationGuard<'_>,
     ) -> Result<Created> {
-        let handle = ready.handle.clone();
-        let (missing, provider) = match self.attach_new(creation, &ready).await {
+        let handle = unassigned.handle.clone();
+        let (missing, provider) = match self.fill_and_attach(creation, &unassigned).await {
             Ok(Some(attached)) => attached,
             unusable => {
-                self.discard(&handle).await;
+                self.discard_pooled(&handle).await;
                 unusable?;
-                return self.make(creation, self.unmade()?, reservation).await;
+                return self.create_from_scratch(creation, self.new_unassigned()?, reservation).await;
             }
         };
-        let written = self.give_attached(creation, &handle, (missing, provider), reservation).await;
+        let written = self.assign_pooled(creation, &handle, (missing, provider), reservation).await;
         if !matches!(written, Ok(Created::New(_))) {
             self.remove_handle(&handle.id);
-            self.discard(&handle).await;
+            self.discard_pooled(&handle).await;
         }
         written
     }
 
-    async fn attach_new(&self, creation: &Creation, ready: &Ready) -> Result<Option<(Vec<String>, Kind)>> {
-        let workspace = self.fill_workspace(creation, &ready.handle).await?;
-        let _turn = self.turn(&self.0.starts, creation).await?;
-        let missing = self.attach(ready, &workspace.path).await;
+    async fn fill_and_attach(
+        &self,
+        creation: &Creation,
+        unassigned: &UnassignedSandbox,
+    ) -> Result<Option<(Vec<String>, Kind)>> {
+        let workspace = self.fill_workspace(creation, &unassigned.handle).await?;
+        let _permit = self.acquire_permit(&self.0.start_permits, creation).await?;
+        let missing = self.attach_pooled(unassigned, &workspace.path).await;
         Ok(missing.map(|missing| (missing, workspace.provider)))
     }
 
-    async fn give_attached(
+    async fn assign_pooled(
         &self,
         creation: &Creation,
         handle: &Arc<SandboxHandle>,
         (missing, provider): (Vec<String>, Kind),
         reservation: ReservationGuard<'_>,
     ) -> Result<Created> {
-        self.must_be_strict(&missing)?;
-        let _operation = self.0.operations.lock(&handle.id).await;
+        self.check_isolation(&missing)?;
+        let _operation = self.0.operation_locks.lock(&handle.id).await;
         let config = Config { missing, provider: Some(provider), ..creation.config.clone() };
         let row = creation.row(self, handle, State::Running, &config);
         let events = [
@@ -192,29 +196,29 @@ impl Service {
             EventKind::SandboxRunning,
             EventKind::SandboxCreated,
         ];
-        let events = events.map(|kind| told_of(&row, kind));
-        // Whoever finds the row finds the sandbox.
+        let events = events.map(|kind| new_sandbox_event(&row, kind));
+        // A client that finds the row must find the handle.
         handle.assign(&row.owner, row.expires_at, &config);
         self.add_handle(handle);
-        match self.write_down(creation, &row, &events, reservation).await? {
+        match self.insert_row(creation, &row, &events, reservation).await? {
             Inserted::New(sandbox) => {
-                self.0.pool.leave(&handle.id);
-                self.is_made(handle);
+                self.0.pool.release(&handle.id);
+                self.activate(handle);
                 Ok(Created::New(sandbox))
             }
             Inserted::Repeated { sandbox_id } => Ok(Created::Existing(sandbox_id)),
         }
     }
 
-    /// Leaves nothing of one that was taken from the pool and is nobody's after all.
-    async fn discard(&self, handle: &SandboxHandle) {
-        self.end_ready(handle).await;
+    /// Ends a sandbox that was taken from the pool and could not be assigned, and removes its workspace.
+    async fn discard_pooled(&self, handle: &SandboxHandle) {
+        self.end_pooled(handle).await;
         if let Err(error) = self.remove_workspace(&handle.id).await {
-            tracing::error!(sandbox = handle.id, %error, "a workspace that nobody has could not be removed");
+            tracing::error!(sandbox = handle.id, %error, "failed to remove the workspace of an unassigned sandbox");
         }
     }
 
-    async fn write_down(
+    async fn insert_row(
         &self,
         creation: &Creation,
         row: &workspace_catalog::NewSandbox,
@@ -222,15 +226,15 @@ impl Service {
         reservation: ReservationGuard<'_>,
     ) -> Result<Inserted> {
         let sandboxes = self.0.catalog.sandboxes();
-        // Whoever counts meanwhile would count the place and the row.
-        let _counting = self.0.counting.lock().await;
+        // Otherwise a concurrent creation would count both the reservation and the row.
+        let _quota_lock = self.0.quota_lock.lock().await;
         let written = match &creation.claim {
             None => sandboxes.insert(row, events).await.map(|made| Inserted::New(Box::new(made))),
             Some(claim) => sandboxes.insert_once(row, claim, events).await,
         };
         drop(reservation);
         match written {
-            // Another server on the same catalog took it since it was looked for.
+            // Another server on the same catalog took the name since it was checked.
             Err(CatalogError::NameTaken { name }) => {
                 let sandbox = sandboxes.find_named(&row.owner, &name).await?;
                 Err(SandboxError::NameTaken { name, sandbox })
@@ -239,50 +243,51 @@ impl Service {
         }
     }
 
-    /// Keeps a place for one more, if there is room.
+    /// Reserves a place in the quota for one more sandbox.
     async fn reserve(
         &self,
-        wanted: &Caller,
+        creator: &Creator,
         claim: Option<&NewClaim>,
         new: &NewSandbox,
     ) -> Result<Reserve<'_>> {
-        let key = wanted.key.as_ref().map(|(key, _)| key.clone());
-        let (owner, template) = (wanted.owner.clone(), new.template.clone());
+        let key = creator.idempotency_key.as_ref().map(|(key, _)| key.clone());
+        let (owner, template) = (creator.owner.clone(), new.template.clone());
         let reservation = Reservation { owner, template, name: new.name.clone(), key };
-        let _counting = self.0.counting.lock().await;
+        let _quota_lock = self.0.quota_lock.lock().await;
         if let Some(claim) = claim
             && let Some(made) = self.0.catalog.idempotency().find(claim).await?
         {
             return Ok(Reserve::Replayed(made));
         }
-        // Before the place is kept, which has the name itself. A request that comes again is no other sandbox.
-        let taken = self.check_name(wanted, new).await;
-        let Some(reserved) = self.0.reserved.reserve(reservation) else { return Ok(Reserve::InProgress) };
+        // Before the reservation, which has the name itself. A repeated request does not conflict with
+        // itself.
+        let taken = self.check_name(creator, new).await;
+        let Some(reserved) = self.0.reservations.reserve(reservation) else { return Ok(Reserve::InProgress) };
         taken?;
-        self.check_quota(wanted, 0).await?;
+        self.check_quota(creator, 0).await?;
         Ok(Reserve::Made(reserved))
     }
 
-    /// Refuses a name that is to be the only one, and is not.
-    async fn check_name(&self, wanted: &Caller, new: &NewSandbox) -> Result<()> {
+    /// Refuses a name that must be unique and is taken.
+    async fn check_name(&self, creator: &Creator, new: &NewSandbox) -> Result<()> {
         let Some(name) = new.name.as_deref().filter(|_| new.unique_name) else { return Ok(()) };
-        let sandbox = self.0.catalog.sandboxes().find_named(&wanted.owner, name).await?;
-        if sandbox.is_some() || self.0.reserved.is_named(&wanted.owner, name) {
+        let sandbox = self.0.catalog.sandboxes().find_named(&creator.owner, name).await?;
+        if sandbox.is_some() || self.0.reservations.is_named(&creator.owner, name) {
             return Err(SandboxError::NameTaken { name: name.to_owned(), sandbox });
         }
         Ok(())
     }
 
-    /// Refuses so many sandboxes more than there are, and are being made, if that is too much.
-    pub(crate) async fn must_have_room(&self, wanted: &Caller, more: u32) -> Result<()> {
-        let _counting = self.0.counting.lock().await;
-        self.check_quota(wanted, more).await
+    /// Checks that the quota allows `more` sandboxes beside those that exist or are being created.
+    pub(crate) async fn check_capacity(&self, creator: &Creator, more: u32) -> Result<()> {
+        let _quota_lock = self.0.quota_lock.lock().await;
+        self.check_quota(creator, more).await
     }
 
-    async fn check_quota(&self, wanted: &Caller, more: u32) -> Result<()> {
+    async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
-        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &wanted.owner).await?;
-        let (coming, own_coming) = self.0.reserved.counts(&wanted.owner);
+        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &creator.owner).await?;
+        let (coming, own_coming) = self.0.reservations.counts(&creator.owner);
         let (coming, own_coming) = (coming as u64 + u64::from(more), own_coming as u64 + u64::from(more));
         let limit = settings.sandboxes_max;
         if here + coming > u64::from(limit) {
@@ -292,45 +297,45 @@ impl Service {
                 setting: "MAX_SANDBOXES",
             });
         }
-        let (limit, setting) = match wanted.most {
+        let (limit, setting) = match creator.max_sandboxes {
             Some(limit) => (limit, "limits.maxSandboxes of the key"),
             None => (settings.sandboxes_per_owner, "MAX_SANDBOXES_PER_OWNER"),
         };
-        if !wanted.unlimited && own + own_coming > u64::from(limit) {
-            let what = format!("`{}`", wanted.owner);
+        if !creator.unlimited && own + own_coming > u64::from(limit) {
+            let what = format!("`{}`", creator.owner);
             return Err(SandboxError::TooMany { what, limit, setting });
         }
         Ok(())
     }
 
-    /// A place among those who wait for a sandbox.
-    fn queue(&self, owner: &str) -> Result<FairPermit> {
-        let queue = &self.0.waiting;
+    /// Takes a slot in the queue of creations, without waiting.
+    fn acquire_queue_slot(&self, owner: &str) -> Result<FairPermit> {
+        let queue = &self.0.queue_permits;
         queue.try_acquire(owner).ok_or_else(|| SandboxError::QueueFull { waiting: queue.used(owner) })
     }
 
-    /// Waits for a turn of the owner of a sandbox.
-    async fn turn(&self, turns: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
-        let turn = until(&creation.cancel, turns.acquire(&creation.wanted.owner)).await?;
-        turn.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+    /// Waits for a permit of the owner.
+    async fn acquire_permit(&self, semaphore: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
+        let permit = or_cancelled(&creation.cancel, semaphore.acquire(&creation.creator.owner)).await?;
+        permit.map_err(|_| SandboxError::QueueFull { waiting: 0 })
     }
 
-    /// Makes the workspace of a sandbox. Writing a large snapshot takes long, so it has turns of its own: meanwhile others
-    /// start what needs none.
+    /// Creates the workspace of a sandbox. Writing a large snapshot takes long, so it has a semaphore of its
+    /// own: sandboxes that need no snapshot start meanwhile.
     async fn fill_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<Workspace> {
-        let _turn = match creation.new.snapshot {
-            Some(_) => Some(self.turn(&self.0.fills, creation).await?),
+        let _permit = match creation.new.snapshot {
+            Some(_) => Some(self.acquire_permit(&self.0.fill_permits, creation).await?),
             None => None,
         };
-        let (owner, disk) = (&creation.wanted.owner, creation.config.disk);
+        let (owner, disk) = (&creation.creator.owner, creation.config.disk);
         let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         Ok(workspace)
     }
 
-    /// Refuses what is not limited as was asked for, where that must not be.
-    pub(crate) fn must_be_strict(&self, missing: &[String]) -> Result<()> {
+    /// Refuses missing limits or isolation where the settings require them.
+    pub(crate) fn check_isolation(&self, missing: &[String]) -> Result<()> {
         if !self.0.settings.strict || missing.is_empty() {
             return Ok(());
         }
@@ -338,8 +343,8 @@ impl Service {
         Err(RuntimeError::Isolation(format!("{}; {hint}", missing.join("; "))).into())
     }
 
-    /// Waits for the sandbox that an earlier request of the same key made, or makes.
-    async fn made_before(&self, id: &str, cancel: &Cancel) -> Result<Sandbox> {
+    /// Waits for the sandbox of an earlier request with the same idempotency key.
+    async fn wait_for_existing(&self, id: &str, cancel: &Cancel) -> Result<Sandbox> {
         loop {
             cancel.check()?;
             let found = self.0.catalog.sandboxes().get(id).await?;
@@ -347,33 +352,39 @@ impl Service {
             if sandbox.state != State::Starting {
                 return Ok(sandbox);
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn build(&self, creation: &Creation, sandbox: &Sandbox, ready: &Ready) -> Result<Sandbox> {
-        self.still_wanted(sandbox).await?;
-        let workspace = self.fill_workspace(creation, &ready.handle).await?;
-        let (_turn, cancel) = (self.turn(&self.0.starts, creation).await?, &creation.cancel);
-        self.still_wanted(sandbox).await?;
-        self.open_guest_socket(&ready.handle)?;
+    async fn fill_and_start(
+        &self,
+        creation: &Creation,
+        sandbox: &Sandbox,
+        unassigned: &UnassignedSandbox,
+    ) -> Result<Sandbox> {
+        self.check_still_starting(sandbox).await?;
+        let workspace = self.fill_workspace(creation, &unassigned.handle).await?;
+        let (_permit, cancel) =
+            (self.acquire_permit(&self.0.start_permits, creation).await?, &creation.cancel);
+        self.check_still_starting(sandbox).await?;
+        self.open_guest_socket(&unassigned.handle)?;
         let config = &creation.config;
         let egress = self.egress(&creation.new.network);
-        let progress = self.tell_progress(&sandbox.id);
+        let progress = self.publish_progress(&sandbox.id);
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
-            dir: &ready.handle.dir,
-            token: ready.token.as_bytes(),
+            dir: &unassigned.handle.dir,
+            token: unassigned.token.as_bytes(),
             limits: &config.limits,
             progress: &progress,
             egress: egress.as_ref(),
-            reach: self.reach(),
+            endpoint: self.endpoint(),
         };
         let missing = self.0.runtime.start(&start).await?.missing;
-        until(cancel, self.wait_for_guest(&ready.handle)).await??;
-        self.must_be_strict(&missing)?;
+        or_cancelled(cancel, self.wait_for_guest(&unassigned.handle)).await??;
+        self.check_isolation(&missing)?;
         self.set_running(
             &sandbox.id,
             &Config { missing, provider: Some(workspace.provider), ..config.clone() },
@@ -381,9 +392,9 @@ impl Service {
         .await
     }
 
-    /// Takes down, as the reason of its state, what is being done for a sandbox that is not there yet. Ends with what is
-    /// returned.
-    fn tell_progress(&self, id: &str) -> watch::Sender<String> {
+    /// Writes progress messages into the state reason of a sandbox that is starting, until the returned
+    /// sender is dropped.
+    fn publish_progress(&self, id: &str) -> watch::Sender<String> {
         let (sender, mut receiver) = watch::channel(String::new());
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
@@ -394,15 +405,15 @@ impl Service {
                     starting.then(|| Change { state_reason: state_reason.clone(), ..Change::default() })
                 };
                 if let Err(error) = service.change(&id, change, &[]).await {
-                    tracing::debug!(sandbox = id, %error, "what is being done could not be written down");
+                    tracing::debug!(sandbox = id, %error, "failed to record the progress of a creation");
                 }
-                sleep(TELL).await;
+                sleep(PROGRESS_INTERVAL).await;
             }
         });
         sender
     }
 
-    /// What a sandbox may reach in such a network of this server's.
+    /// Egress policy of a sandbox with this network.
     fn egress(&self, network: &Network) -> Option<Egress> {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
@@ -410,7 +421,7 @@ impl Service {
         Some(Egress { allow, deny, except: Vec::new(), dns, way: Way::Program })
     }
 
-    /// Makes its place, and lets its guest in.
+    /// Makes the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
         handle.dir.make().context(|| "make the directory of a sandbox".to_owned())?;
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
@@ -418,8 +429,8 @@ impl Service {
         Ok(())
     }
 
-    /// Somebody may have removed it while it waited.
-    async fn still_wanted(&self, sandbox: &Sandbox) -> Result<()> {
+    /// Fails if the sandbox was removed while it waited.
+    async fn check_still_starting(&self, sandbox: &Sandbox) -> Result<()> {
         match self.0.catalog.sandboxes().get(&sandbox.id).await? {
             Some(found) if found.state == State::Starting => Ok(()),
             Some(found) => Err(not_running(&found)),
@@ -427,12 +438,12 @@ impl Service {
         }
     }
 
-    /// Waits until the guest agent is there. One that ends before that never will be.
+    /// Waits until the guest agent is connected. Fails when the sandbox ends before that, or after a timeout.
     pub(crate) async fn wait_for_guest(&self, handle: &SandboxHandle) -> Result<()> {
-        let mut line = handle.guest.subscribe();
+        let mut stream = handle.guest.subscribe();
         let limit = self.0.settings.start_timeout;
         let outcome = tokio::select! {
-            connected = timeout(limit, line.wait_for(Option::is_some)) => match connected {
+            connected = timeout(limit, stream.wait_for(Option::is_some)) => match connected {
                 Ok(_) => return Ok(()),
                 Err(_) => format!("did not connect within {} s", limit.as_secs()),
             },
@@ -441,21 +452,21 @@ impl Service {
                 "ended before it connected".to_owned()
             }
         };
-        let said = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
-        let said = said.trim();
-        let said = said.char_indices().rev().nth(LOG_SHOWN).map_or(said, |(at, _)| &said[at..]);
-        let message = format!("the guest agent {outcome}{}{said}", if said.is_empty() { "" } else { ": " });
+        let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
+        let log = log.trim();
+        let log = log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]);
+        let message = format!("the guest agent {outcome}{}{log}", if log.is_empty() { "" } else { ": " });
         Err(SandboxError::Refused { message })
     }
 
-    /// Its guest is there.
+    /// Sets the state of a sandbox whose guest agent is connected to `running`.
     pub(crate) async fn set_running(&self, id: &str, config: &Config) -> Result<Sandbox> {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |sandbox: &Sandbox| {
             sandbox.state.can_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
-                // Its time begins now, however long an image took to come.
+                // Its lifetime begins now, however long an image took to pull.
                 expires_at: Some(now() + (sandbox.expires_at - sandbox.created_at)),
                 ..Change::default()
             })
@@ -467,45 +478,46 @@ impl Service {
         }
         if let Some(handle) = self.handle(id) {
             handle.set_expires_at(sandbox.expires_at);
-            self.is_made(&handle);
+            self.activate(&handle);
         }
         Ok(sandbox)
     }
 
-    /// From now on it is looked after.
-    fn is_made(&self, handle: &Arc<SandboxHandle>) {
+    /// Begins to monitor a sandbox that was created.
+    fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_made.store(false, Ordering::SeqCst);
         self.watch_end(handle);
     }
 
-    /// Leaves nothing of one that could not be made.
-    async fn undo(&self, sandbox: &Sandbox) {
+    /// Removes everything of a sandbox that could not be created.
+    async fn undo_creation(&self, sandbox: &Sandbox) {
         self.remove_handle(&sandbox.id);
         let dir = self.dir(&sandbox.id);
         if let Err(error) = self.end(&sandbox.id, &dir).await {
-            tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed could not be ended");
+            tracing::error!(sandbox = sandbox.id, %error, "failed to end a sandbox that could not be created");
         }
         for removed in [self.remove_dir(&sandbox.id).await, self.remove_workspace(&sandbox.id).await] {
             if let Err(error) = removed {
-                tracing::error!(sandbox = sandbox.id, %error, "a sandbox that failed left something");
+                tracing::error!(sandbox = sandbox.id, %error, "failed to remove files of a sandbox that could not be created");
             }
         }
-        self.take_back(&sandbox.id).await;
+        self.delete_failed_row(&sandbox.id).await;
     }
 
-    /// Forgets a sandbox that was never made, so that the request may come again. Where that cannot be written, as on a full
-    /// disk, it is tried again: such a row counts for its owner, and nobody else removes it.
-    async fn take_back(&self, id: &str) {
-        let Err(error) = self.forget_unmade(id).await else { return };
-        tracing::error!(sandbox = id, %error, "a sandbox that failed could not be forgotten; it is tried again");
+    /// Deletes the row of a sandbox that could not be created, so that the request may be repeated. Retries
+    /// where the catalog cannot be written, as on a full disk: the row counts for the owner's quota, and
+    /// nothing else removes it.
+    async fn delete_failed_row(&self, id: &str) {
+        let Err(error) = self.try_delete_failed_row(id).await else { return };
+        tracing::error!(sandbox = id, %error, "failed to delete the row of a failed creation, trying again");
         let id = id.to_owned();
         self.retry(move |service| {
             let id = id.clone();
-            async move { service.forget_unmade(&id).await }
+            async move { service.try_delete_failed_row(&id).await }
         });
     }
 
-    async fn forget_unmade(&self, id: &str) -> Result<()> {
+    async fn try_delete_failed_row(&self, id: &str) -> Result<()> {
         let sandboxes = self.0.catalog.sandboxes();
         self.0.catalog.idempotency().release(id).await?;
         let change = Change { state: Some(State::Error), ..Change::default() };
@@ -515,9 +527,9 @@ impl Service {
     }
 }
 
-/// What is to be made.
+/// A creation under way.
 struct Creation {
-    wanted: Caller,
+    creator: Creator,
     new: NewSandbox,
     config: Config,
     life: Duration,
@@ -525,25 +537,25 @@ struct Creation {
     cancel: Cancel,
 }
 
-/// Where one more may go.
+/// Outcome of a reservation.
 enum Reserve<'a> {
     Made(ReservationGuard<'a>),
-    /// The same request made the one of this id before.
+    /// The same request created the sandbox with this id before.
     Replayed(String),
     /// The same request is under way.
     InProgress,
 }
 
-/// What came of it.
+/// Outcome of a creation.
 enum Created {
     New(Box<Sandbox>),
-    /// The same request made the one of this id before.
+    /// The same request created the sandbox with this id before.
     Existing(String),
 }
 
-impl Caller {
+impl Creator {
     fn claim(&self) -> Option<NewClaim> {
-        let (key, request_hash) = self.key.clone()?;
+        let (key, request_hash) = self.idempotency_key.clone()?;
         Some(NewClaim { key, request_hash, owner: self.owner.clone() })
     }
 }
@@ -565,10 +577,10 @@ impl Creation {
             state,
             name: self.new.name.clone(),
             unique_name: self.new.unique_name,
-            owner: self.wanted.owner.clone(),
+            owner: self.creator.owner.clone(),
             template: self.new.template.clone(),
             runtime: service.0.runtime.name().to_owned(),
-            network: network_word(&self.new.network).to_owned(),
+            network: network_name(&self.new.network).to_owned(),
             token_hash: handle.token_hash.clone(),
             labels: self.new.labels.clone(),
             config: serde_json::to_value(config).unwrap_or_default(),
@@ -578,8 +590,8 @@ impl Creation {
     }
 }
 
-/// What receivers of an event are told of a sandbox that is new.
-fn told_of(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
+/// Makes an event about a new sandbox.
+fn new_sandbox_event(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
     let state = if kind == EventKind::SandboxStarting { State::Starting } else { row.state };
     let data = serde_json::json!({
         "sandboxId": row.id,
@@ -593,7 +605,7 @@ fn told_of(row: &workspace_catalog::NewSandbox, kind: EventKind) -> NewEvent {
     NewEvent { kind, data }
 }
 
-fn network_word(network: &Network) -> &'static str {
+fn network_name(network: &Network) -> &'static str {
     match network {
         Network::None => "none",
         Network::Egress { .. } => "egress",

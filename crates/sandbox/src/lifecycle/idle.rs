@@ -1,5 +1,5 @@
-//! Ending what is there only for sandboxes once there are none: the lazy view, the holder of an ordinary user's namespaces,
-//! and the sandboxes that were started ahead in them. Whoever makes the next sandbox starts them again.
+//! Releasing resources that only sandboxes need once there are none: the lazy view, the namespace holder of
+//! an unprivileged user, and the warm pool in its namespaces. The next creation starts them again.
 
 use std::time::{Duration, Instant};
 
@@ -8,32 +8,33 @@ use workspace_workspace::Workspaces;
 use crate::error::Result;
 use crate::service::Service;
 
-/// Longest time between two looks whether there are sandboxes.
+/// Longest interval at which the server checks whether there are sandboxes.
 const REST_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// Time between two looks.
-    pub(crate) fn rest_interval(&self) -> Duration {
-        self.0.settings.rest_after.min(REST_INTERVAL).max(Duration::from_millis(10))
+    /// Interval of the check.
+    pub(crate) fn idle_check_interval(&self) -> Duration {
+        self.0.settings.idle_release_after.min(REST_INTERVAL).max(Duration::from_millis(10))
     }
 
-    /// Ends it when there has been no sandbox for as long as the settings say. Returns how often, 0 or 1.
-    pub(crate) async fn rest_when_idle(&self) -> Result<u64> {
+    /// Releases the resources when there has been no sandbox for as long as the settings say. Returns 1 if it
+    /// did, else 0.
+    pub(crate) async fn release_when_idle(&self) -> Result<u64> {
         let is_idle = self.is_idle().await?;
         let is_due = {
             let mut since = self.0.idle_since.lock();
             if !is_idle {
                 *since = None;
             }
-            is_idle && since.get_or_insert_with(Instant::now).elapsed() >= self.0.settings.rest_after
+            is_idle && since.get_or_insert_with(Instant::now).elapsed() >= self.0.settings.idle_release_after
         };
-        Ok(u64::from(is_due && self.rest().await?))
+        Ok(u64::from(is_due && self.release_idle_resources().await?))
     }
 
-    /// Ends it unless there is a sandbox, or one is being made. Returns whether it is ended.
-    pub async fn rest(&self) -> Result<bool> {
-        // Whoever makes a sandbox, or starts one ahead, has this for reading until it is counted.
-        let Ok(_alone) = self.0.making.try_write() else { return Ok(false) };
+    /// Releases the resources unless there is a sandbox, or one is being created. Returns true if it did.
+    pub async fn release_idle_resources(&self) -> Result<bool> {
+        // A creation holds this for reading until the sandbox is counted.
+        let Ok(_alone) = self.0.creation_lock.try_write() else { return Ok(false) };
         if !self.is_idle().await? {
             return Ok(false);
         }
@@ -41,14 +42,14 @@ impl Service {
             self.drain_pool().await;
         }
         self.on_workspaces(Workspaces::unmount_lazy).await?;
-        self.0.runtime.rest().await?;
+        self.0.runtime.release_holder().await?;
         Ok(true)
     }
 
-    /// Returns whether there is no sandbox, and nothing is left of one.
+    /// Returns true if there is no sandbox, and no files of one are left.
     async fn is_idle(&self) -> Result<bool> {
         let (here, _) = self.0.catalog.sandboxes().total(&self.0.settings.node, "").await?;
-        if here > 0 || !self.0.cleanup.ids().is_empty() {
+        if here > 0 || !self.0.cleanup_queue.ids().is_empty() {
             return Ok(false);
         }
         self.on_workspaces(|workspaces| Ok(workspaces.list()?.is_empty())).await

@@ -1,4 +1,5 @@
-//! What happens to sandboxes by itself: guests come and go, processes end, time runs out, workspaces fill up.
+//! Monitoring of sandboxes: guest agents that connect and disconnect, processes that end, expiry, and disk
+//! limits.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -23,17 +24,17 @@ use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, event};
 
-/// How long before its end a sandbox's owner is told.
-const EXPIRING: Duration = Duration::from_secs(300);
-/// Requests that came longer ago than this may come again as new ones.
-const CLAIMS_KEPT: Duration = Duration::from_secs(86_400);
-/// Between two looks at how much room the disk has.
-const ROOM_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two looks for events that are too old.
+/// Time before the expiry of a sandbox at which an event is emitted.
+const EXPIRY_WARNING: Duration = Duration::from_secs(300);
+/// Retention of idempotency keys. An older request may be repeated as a new one.
+const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
+/// Interval at which the free space of the disk is checked.
+const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Looking at a workspace takes at most one part in so many of the time.
-const DISK_SHARE: u32 = 20;
-/// Time of a look at a workspace. What was found until then counts.
+/// Part of the time that scanning one workspace may take, as a divisor.
+const SCAN_TIME_SHARE: u32 = 20;
+/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
@@ -50,71 +51,78 @@ impl GuestHandler for Service {
         self.retain_started(handle, request).await;
     }
 
-    async fn stored(&self, handle: &Arc<SandboxHandle>, request: &RegisterRequest) -> Vec<OutputStored> {
+    async fn stored_output(
+        &self,
+        handle: &Arc<SandboxHandle>,
+        request: &RegisterRequest,
+    ) -> Vec<OutputStored> {
         self.stored_outputs(handle, request).await
     }
 
-    async fn registered(&self, handle: &Arc<SandboxHandle>, line: u64, request: RegisterRequest) {
-        let told: HashSet<&str> =
+    async fn on_registered(&self, handle: &Arc<SandboxHandle>, stream: u64, request: RegisterRequest) {
+        let reported: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
-        let unheard =
-            handle.commands.started_before(line).into_iter().filter(|one| !told.contains(one.id.as_str()));
-        for running in unheard {
+        let unreported = handle
+            .commands
+            .started_before(stream)
+            .into_iter()
+            .filter(|one| !reported.contains(one.id.as_str()));
+        for running in unreported {
             let reason = "the connection was lost before it could begin";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
-            self.never_began(&handle.id, &running.id, &end).await;
-            self.advanced(handle, &running.id, 0, Some(end)).await;
+            self.record_never_began(&handle.id, &running.id, &end).await;
+            self.advance_command(handle, &running.id, 0, Some(end)).await;
         }
-        self.lost_with_server(handle, &told).await;
+        self.fail_unsent_commands(handle, &reported).await;
         for progress in request.commands {
             let running = handle.commands.get_or_add(&progress.command_id);
-            running.input.received(progress.input_received, line);
+            running.input.reconnected(progress.input_received, stream);
             handle.send_read_offset(&running).await;
-            self.progressed(handle, progress).await;
+            self.on_command_progress(handle, progress).await;
         }
-        log(handle, self.announce(handle).await);
+        log_failure(handle, self.on_connected(handle).await);
     }
 
-    async fn heard(&self, handle: &Arc<SandboxHandle>, said: AgentPayload) {
-        match said {
-            AgentPayload::CommandProgress(progress) => self.progressed(handle, progress).await,
-            // Orders to a command that runs or has ended may fail too; they change nothing.
+    async fn on_message(&self, handle: &Arc<SandboxHandle>, message: AgentPayload) {
+        match message {
+            AgentPayload::CommandProgress(progress) => self.on_command_progress(handle, progress).await,
+            // Requests to a command that runs or has ended may fail too; that changes nothing.
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
                 let end = End { exit_code: -1, timed_out: false, failed: Some(failed.message) };
-                self.never_began(&handle.id, &failed.id, &end).await;
-                self.advanced(handle, &failed.id, 0, Some(end)).await;
+                self.record_never_began(&handle.id, &failed.id, &end).await;
+                self.advance_command(handle, &failed.id, 0, Some(end)).await;
             }
             AgentPayload::CommandOutput(output) => self.command_output(handle, output).await,
             AgentPayload::PtyOutput(output) => self.terminal_output(handle, output).await,
             AgentPayload::Processes(listed) => handle.guest.set_processes(listed.processes),
             AgentPayload::Heartbeat(Heartbeat { resource_usage: Some(usage), .. }) => {
-                handle.guest.set_usage(usage)
+                handle.guest.set_usage(usage);
             }
             _ => {}
         }
     }
 
-    async fn lost(&self, handle: &Arc<SandboxHandle>) {
-        // A sandbox that is being removed need not be told of.
+    async fn on_disconnected(&self, handle: &Arc<SandboxHandle>) {
+        // A sandbox that is being removed needs no event.
         if self.handle(&handle.id).is_some() {
-            tracing::info!(sandbox = handle.id, "the guest agent is away");
-            self.tell(handle, EventKind::AgentDisconnected).await;
-            self.expect_back(handle);
+            tracing::info!(sandbox = handle.id, "guest agent disconnected");
+            self.emit_connection_event(handle, EventKind::AgentDisconnected).await;
+            self.expect_reconnect(handle);
         }
     }
 }
 
 impl Service {
-    /// A guest is there again: a sandbox that was given up comes back.
-    async fn announce(&self, handle: &SandboxHandle) -> Result<()> {
+    /// Records that a guest agent connected. A sandbox in `error` is `running` again.
+    async fn on_connected(&self, handle: &SandboxHandle) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         match found.map(|sandbox| sandbox.state) {
             None => {}
-            // It comes back when it is known which directory is its workspace.
+            // It is `running` again when it is known which directory is its workspace.
             Some(State::Error) if self.is_undecided(&handle.id).await? => {
-                self.tell(handle, EventKind::AgentConnected).await;
+                self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
                 let back = |sandbox: &Sandbox| {
@@ -124,64 +132,66 @@ impl Service {
                 let events = [EventKind::AgentConnected, EventKind::SandboxRunning];
                 self.change(&handle.id, back, &events).await?;
             }
-            Some(_) => self.tell(handle, EventKind::AgentConnected).await,
+            Some(_) => self.emit_connection_event(handle, EventKind::AgentConnected).await,
         }
         Ok(())
     }
 
-    /// Takes note of what a guest tells of a command. One that the server did not start is none.
-    async fn progressed(&self, handle: &Arc<SandboxHandle>, progress: CommandProgress) {
+    /// Records the progress of a command as the agent reports it. Commands that the server did not start are
+    /// ignored.
+    async fn on_command_progress(&self, handle: &Arc<SandboxHandle>, progress: CommandProgress) {
         if handle.commands.get(&progress.command_id).is_none() {
             return;
         }
         let written = progress.written;
         let (running, end) = handle.commands.report(progress);
-        self.advanced(handle, &running.id, written, end).await;
+        self.advance_command(handle, &running.id, written, end).await;
     }
 
-    async fn advanced(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
+    async fn advance_command(&self, handle: &Arc<SandboxHandle>, id: &str, written: u64, end: Option<End>) {
         let running = handle.commands.get_or_add(id);
         handle.output.add(written.saturating_sub(running.written()));
-        self.bound_output(handle);
+        self.limit_output(handle);
         if running.advance(written, end.as_ref())
             && let Some(end) = end
-            && let Some(turn) = handle.commands.end_permit(id).await
+            && let Some(permit) = handle.commands.end_permit(id).await
         {
             let (service, handle, id) = (self.clone(), handle.clone(), id.to_owned());
-            // Whoever waits for the command need not wait for the catalog.
+            // Clients that wait for the command need not wait for the catalog.
             tokio::spawn(async move {
-                service.ended(&handle, &id, &end).await;
-                drop(turn);
+                service.finish_command(&handle, &id, &end).await;
+                drop(permit);
             });
         }
     }
 
-    /// Commands that were ordered by a server that was killed before the guest heard of them.
-    async fn lost_with_server(&self, handle: &Arc<SandboxHandle>, told: &HashSet<&str>) {
+    /// Fails commands that are in the catalog and that the agent does not know: the former server was stopped
+    /// before it sent them.
+    async fn fail_unsent_commands(&self, handle: &Arc<SandboxHandle>, reported: &HashSet<&str>) {
         let running = match self.0.catalog.commands().running(&handle.id).await {
             Ok(running) => running,
-            Err(error) => return log(handle, Err::<(), _>(error.into())),
+            Err(error) => return log_failure(handle, Err::<(), _>(error.into())),
         };
         for command in running {
-            if !told.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
+            if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
                 let failed = Some("the server was stopped before it could begin".to_owned());
-                self.never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
+                self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
     }
 
-    /// Tells that a guest came or went, unless it does so all the time.
-    async fn tell(&self, handle: &SandboxHandle, kind: EventKind) {
+    /// Emits an event that the agent connected or disconnected, unless there were too many of them.
+    async fn emit_connection_event(&self, handle: &SandboxHandle, kind: EventKind) {
         if !handle.guest.count_event() {
             return;
         }
         let data = json!({ "sandboxId": handle.id, "owner": handle.owner() });
-        let told = self.0.catalog.events().insert(Some(&handle.id), &NewEvent { kind, data }).await;
-        log(handle, told.map_err(Into::into));
+        let inserted = self.0.catalog.events().insert(Some(&handle.id), &NewEvent { kind, data }).await;
+        log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Gives a guest that is away some time.
-    pub(crate) fn expect_back(&self, handle: &Arc<SandboxHandle>) {
+    /// Gives a disconnected agent some time to come back.
+    pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
             let Some(grace) = service.upgrade().map(|service| service.settings.agent_grace) else { return };
@@ -189,13 +199,13 @@ impl Service {
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             if !handle.guest.is_connected() {
                 let reason = format!("its guest agent has been away for {} s", grace.as_secs());
-                Service(inner).give_up(&handle, &reason).await;
+                Service(inner).mark_lost(&handle, &reason).await;
                 handle.guest.set_lost(&reason);
             }
         });
     }
 
-    async fn give_up(&self, handle: &SandboxHandle, reason: &str) {
+    async fn mark_lost(&self, handle: &SandboxHandle, reason: &str) {
         let change = |sandbox: &Sandbox| {
             matches!(sandbox.state, State::Running).then(|| Change {
                 state: Some(State::Error),
@@ -203,10 +213,10 @@ impl Service {
                 ..Change::default()
             })
         };
-        log(handle, self.change(&handle.id, change, &[EventKind::SandboxError]).await);
+        log_failure(handle, self.change(&handle.id, change, &[EventKind::SandboxError]).await);
     }
 
-    /// Takes notice when a sandbox's first process ends.
+    /// Waits for the end of a sandbox's first process in the background.
     pub(crate) fn watch_end(&self, handle: &Arc<SandboxHandle>) {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
@@ -214,27 +224,27 @@ impl Service {
             let ended = runtime.ended(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
-                // In a task of its own: this one ends with the sandbox.
-                Ok(()) => drop(tokio::spawn(async move { Service(inner).died(&handle).await })),
-                Err(error) => log(&handle, Err::<(), _>(error.into())),
+                // In a task of its own: this one ends with the handle.
+                Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
+                Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
         }));
     }
 
-    /// Nothing runs in the sandbox any more, though nobody ended it.
-    pub(crate) async fn died(&self, handle: &Arc<SandboxHandle>) {
-        let _operation = self.0.operations.lock(&handle.id).await;
+    /// Handles the end of all processes of a sandbox that nobody ended.
+    pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
+        let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
             return;
         }
-        self.give_up(handle, "its processes ended: they were killed, or ran out of memory").await;
+        self.mark_lost(handle, "its processes ended: they were killed, or ran out of memory").await;
         self.remove_handle(&handle.id);
-        log(handle, self.end(&handle.id, &handle.dir).await);
-        self.lose_commands(&handle.id, Some(handle), "the sandbox ended").await;
+        log_failure(handle, self.end(&handle.id, &handle.dir).await);
+        self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Commands of a sandbox in which nothing runs have ended, whatever was told of them.
-    pub(crate) async fn lose_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
+    /// Records the end of all commands of a sandbox in which nothing runs, whatever was reported of them.
+    pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
@@ -242,45 +252,59 @@ impl Service {
                     self.write_end(id, &command.id, &end).await;
                 }
             }
-            Err(error) => tracing::error!(sandbox = id, %error, "its commands could not be written off"),
+            Err(error) => {
+                tracing::error!(sandbox = id, %error, "failed to list the commands of an ended sandbox");
+            }
         }
         for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
             running.advance(0, Some(&end));
         }
     }
 
-    /// Looks after all sandboxes from now on, for as long as the service is there.
-    pub(crate) fn watch(&self) {
+    /// Starts the periodic tasks, which run for as long as the service exists.
+    pub(crate) fn start_periodic_tasks(&self) {
         let settings = &self.0.settings;
         let service = || Arc::downgrade(&self.0);
-        every(settings.expiry_interval, service(), |service| async move { service.expire().await });
-        every(settings.disk_interval, service(), |service| async move { service.check_disks().await });
-        every(ROOM_INTERVAL, service(), |service| async move { service.check_free_space().await });
-        every(settings.layers_interval, service(), |service| async move { service.collect_layers().await });
+        spawn_periodic(settings.expiry_interval, service(), |service| async move { service.expire().await });
+        spawn_periodic(
+            settings.disk_interval,
+            service(),
+            |service| async move { service.check_disks().await },
+        );
+        spawn_periodic(
+            FREE_SPACE_INTERVAL,
+            service(),
+            |service| async move { service.check_free_space().await },
+        );
+        spawn_periodic(settings.layers_interval, service(), |service| async move {
+            service.collect_layers().await
+        });
         let gc = |service: Service| async move {
             Ok(service.collect_content(false, &service.0.cancel).await?.freed)
         };
-        every(self.rest_interval(), service(), |service| async move { service.rest_when_idle().await });
-        // Not at once: a server that has just started has better things to do.
-        later(settings.gc_interval, settings.gc_interval, service(), gc);
+        spawn_periodic(self.idle_check_interval(), service(), |service| async move {
+            service.release_when_idle().await
+        });
+        // Not at once: a server that has just started is busy.
+        spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
 
-    /// Removes sandboxes whose time is up, and tells of those whose time will be up soon.
+    /// Removes expired sandboxes, and emits events for those that expire soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
         let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
         let time = now();
         let mut removed = 0;
         let mut removals = JoinSet::new();
         for sandbox in catalog.sandboxes().expired(node, time).await? {
-            // One that is being made lives from when it is there.
+            // The lifetime of a sandbox begins when it runs.
             if sandbox.state == State::Starting {
                 continue;
             }
             if sandbox.state != State::Stopping {
-                let told = event(EventKind::SandboxExpired, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &told).await?;
+                let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
+                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
             }
-            // One that takes long does not keep the others.
+            // A slow removal does not delay the others.
             while removals.len() >= REMOVALS_AT_ONCE {
                 removed += u64::from(removals.join_next().await.is_some_and(|done| done.unwrap_or(false)));
             }
@@ -290,16 +314,16 @@ impl Service {
         while let Some(done) = removals.join_next().await {
             removed += u64::from(done.unwrap_or(false));
         }
-        let soon = time + milliseconds(EXPIRING.as_secs());
+        let soon = time + milliseconds(EXPIRY_WARNING.as_secs());
         for sandbox in catalog.sandboxes().expired(node, soon).await? {
-            // Told once: when the end came near since the last look.
+            // Emitted once: in the round in which the expiry came near.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
-                let told = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
-                catalog.events().insert(Some(&sandbox.id), &told).await?;
+                let expiry = event(EventKind::SandboxExpiring, &sandbox, &Change::default());
+                catalog.events().insert(Some(&sandbox.id), &expiry).await?;
             }
         }
-        let kept_since = time - milliseconds(CLAIMS_KEPT.as_secs());
+        let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
         catalog.idempotency().forget_before(kept_since).await?;
         catalog.command_claims().forget_before(kept_since).await?;
         if self.is_retention_due() {
@@ -311,7 +335,7 @@ impl Service {
         Ok(removed)
     }
 
-    /// Whether an expired sandbox is gone.
+    /// Removes an expired sandbox. Returns true if it is removed.
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
         match self.remove_in_time(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
@@ -324,7 +348,7 @@ impl Service {
         }
     }
 
-    /// Ends sandboxes that keep more in their workspaces than they may.
+    /// Scans the workspaces that are due, and stops sandboxes that exceed their disk limit.
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces.clone();
         let free = blocking(move || free(&path)).await?;
@@ -332,22 +356,22 @@ impl Service {
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
-            self.bound_output(&handle);
+            self.limit_output(&handle);
             let deleted = is_fuller || handle.usage.deleted() > 0;
             let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if deleted || is_due {
-                let (service, looked_at) = (self.clone(), handle.clone());
-                self.0.scans.begin(&handle, move |turn| async move {
-                    log(&looked_at, service.check_disk(&looked_at, deleted, turn).await);
+                let (service, scanned) = (self.clone(), handle.clone());
+                self.0.scans.begin(&handle, move |permit| async move {
+                    log_failure(&scanned, service.check_disk(&scanned, deleted, permit).await);
                 });
             }
         }
-        self.count().await?;
+        self.update_counts().await?;
         Ok(0)
     }
 
-    /// Looks at the workspace of a sandbox, and ends the sandbox if there is more than it may have.
-    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, turn: FairPermit) -> Result<()> {
+    /// Scans the workspace of a sandbox, and stops the sandbox if it exceeds its disk limit.
+    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, permit: FairPermit) -> Result<()> {
         if deleted {
             self.measure_deleted(handle).await;
         }
@@ -356,22 +380,27 @@ impl Service {
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
         let seen = self.measure(&handle.id, Bounds { time, bytes: limit }).await;
         handle.usage.set_finished(!seen.at_least);
-        handle.usage.schedule_scan(began.elapsed() * DISK_SHARE);
+        handle.usage.schedule_scan(began.elapsed() * SCAN_TIME_SHARE);
         handle.usage.record(seen);
-        drop(turn);
+        drop(permit);
         let used = seen.bytes;
         if used > limit {
             let words = if seen.at_least { "at least " } else { "" };
             let reason = format!("its workspace has {words}{used} bytes; {limit} are allowed");
-            tracing::warn!(sandbox = handle.id, used, limit, "a sandbox is ended: its workspace is full");
+            tracing::warn!(
+                sandbox = handle.id,
+                used,
+                limit,
+                "stopping a sandbox that exceeds its disk limit"
+            );
             self.stop(handle, &reason).await?;
         }
         Ok(())
     }
 
-    /// Whether it is time to look for events that are too old.
+    /// Returns true if old events are due to be removed, once per interval.
     fn is_retention_due(&self) -> bool {
-        let mut last = self.0.retained.lock();
+        let mut last = self.0.last_retention.lock();
         let due = last.is_none_or(|time| time.elapsed() >= RETENTION_INTERVAL);
         if due {
             *last = Some(Instant::now());
@@ -385,11 +414,12 @@ impl Service {
         Ok(collected.layers)
     }
 
-    /// Ends what runs in a sandbox because of the disk; the sandbox and its workspace stay. False when it is left to the next look, because
-    /// another operation is under way, or it is gone.
+    /// Ends everything that runs in a sandbox because of the disk; the sandbox and its workspace stay.
+    /// Returns false if the sandbox is gone, or another operation is under way: then the next check tries
+    /// again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
-        // A commit may take long. Its sandbox is frozen meanwhile, and the others are looked at.
-        let operation = self.0.operations.lock_within(&handle.id, STOP_WAIT).await;
+        // A commit may take long. Its sandbox is frozen meanwhile, and the others are checked.
+        let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
         if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
         }
@@ -397,12 +427,12 @@ impl Service {
         self.0.full_disk.note_stopped(&handle.id);
         let done = self.end_stopped(handle, reason).await;
         if done.is_err() {
-            // Nobody else does: it is not among those that are looked after any more.
+            // Nothing else does: its handle is removed.
             let (handle, reason) = (handle.clone(), reason.to_owned());
             self.retry(move |service| {
                 let (handle, reason) = (handle.clone(), reason.clone());
                 async move {
-                    let _operation = service.0.operations.lock(&handle.id).await;
+                    let _operation = service.0.operation_locks.lock(&handle.id).await;
                     service.end_stopped(&handle, &reason).await
                 }
             });
@@ -410,8 +440,8 @@ impl Service {
         done.map(|()| true)
     }
 
-    /// Ends what runs in a sandbox and writes down that it is stopped, unless it was deleted meanwhile. The caller holds the
-    /// sandbox's operation lock.
+    /// Ends everything that runs in a sandbox and sets its state to `stopped`, unless it was deleted
+    /// meanwhile. The caller holds the sandbox's operation lock.
     async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
@@ -426,21 +456,22 @@ impl Service {
         };
         self.end(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
-        self.lose_commands(&handle.id, Some(handle), reason).await;
+        self.fail_commands(&handle.id, Some(handle), reason).await;
         Ok(())
     }
 }
 
-fn every<F, W>(period: Duration, service: Weak<Inner>, work: F)
+/// Runs `work` periodically, for the first time at once.
+fn spawn_periodic<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
     W: Future<Output = Result<u64>> + Send + 'static,
 {
-    later(Duration::ZERO, period, service, work);
+    spawn_periodic_after(Duration::ZERO, period, service, work);
 }
 
-/// The same, but for the first time after a while.
-fn later<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
+/// Runs `work` periodically, for the first time after a delay, until the service is dropped.
+fn spawn_periodic_after<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
     W: Future<Output = Result<u64>> + Send,
@@ -452,18 +483,18 @@ where
             ticks.tick().await;
             let Some(inner) = service.upgrade() else { return };
             match work(Service(inner)).await {
-                // The service closes.
+                // The service is being closed.
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
-                    tracing::error!(%error, "looking after the sandboxes failed; it is tried again");
+                    tracing::error!(%error, "periodic task failed, trying again");
                 }
             }
         }
     });
 }
 
-fn log<T>(handle: &SandboxHandle, done: Result<T>) {
+fn log_failure<T>(handle: &SandboxHandle, done: Result<T>) {
     if let Err(error) = done {
-        tracing::error!(sandbox = handle.id, %error, "looking after a sandbox failed");
+        tracing::error!(sandbox = handle.id, %error, "failed to monitor a sandbox");
     }
 }

@@ -1,4 +1,4 @@
-//! What every operation on a sandbox begins with, and the time limits of its steps.
+//! Common steps of operations on a sandbox, with their time limits.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use workspace_catalog::{Sandbox, State};
 use workspace_state::Cancel;
 
 use crate::error::{Result, SandboxError};
-use crate::lifecycle::cancellable::until;
+use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
 use crate::runtime::{Frozen, RuntimeError};
 use crate::sandbox_dir::SandboxDir;
@@ -22,37 +22,37 @@ const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 impl Service {
     /// Begins an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
     pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
-        let operation = until(cancel, self.0.operations.lock_within(id, OPERATION_WAIT)).await?;
+        let operation = or_cancelled(cancel, self.0.operation_locks.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
     }
 
-    /// The sandbox as it is now, for whoever holds its lock.
+    /// Reads the row of a sandbox again, for the holder of its operation lock.
     pub(crate) async fn current(&self, id: &str) -> Result<Sandbox> {
         let found = self.0.catalog.sandboxes().get(id).await?;
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
 
-    /// Stops everything in a sandbox for a moment. One that ended meanwhile is refused with its state.
+    /// Freezes everything in a sandbox. If it ended meanwhile, the error has its state.
     pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
-        let error = match limited(self.0.runtime.freeze(id, dir)).await {
+        let error = match with_runtime_timeout(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
             Err(error) => error,
         };
-        // A freeze that took too long may still be under way; after this it stops nothing more.
+        // A freeze that timed out may still be under way; after this it freezes nothing more.
         if let Err(error) = self.thaw(id, dir).await {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
         }
-        Err(self.reason(id, dir, error).await)
+        Err(self.explain(id, dir, error).await)
     }
 
-    /// Lets everything in a sandbox go on, at the second attempt if need be: it must not stay frozen.
+    /// Thaws everything in a sandbox, with retries: it must not stay frozen.
     pub(crate) async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let (mut left, pause) = THAW_ATTEMPTS;
         loop {
             left -= 1;
-            match limited(self.0.runtime.thaw(id, dir)).await {
+            match with_runtime_timeout(self.0.runtime.thaw(id, dir)).await {
                 Ok(()) => return Ok(()),
-                Err(error) if left == 0 => return Err(self.reason(id, dir, error).await),
+                Err(error) if left == 0 => return Err(self.explain(id, dir, error).await),
                 Err(error) => tracing::warn!(sandbox = id, %error, "failed to thaw a sandbox, trying again"),
             }
             sleep(pause).await;
@@ -61,33 +61,33 @@ impl Service {
 
     /// Ends everything in a sandbox, within a time limit.
     pub(crate) async fn end(&self, id: &str, dir: &SandboxDir) -> Result<()> {
-        limited(self.0.runtime.end(id, dir)).await.map_err(|error| failed(id, error))
+        with_runtime_timeout(self.0.runtime.end(id, dir)).await.map_err(|error| operation_error(id, error))
     }
 
-    /// The reason why something could not be done to a sandbox: its state, if that is it.
-    pub(crate) async fn reason(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
+    /// Turns a runtime error into the error for the client: the state of the sandbox, if that is the cause.
+    pub(crate) async fn explain(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
         let sandbox = match self.current(id).await {
             Ok(sandbox) => sandbox,
             Err(gone @ SandboxError::NotFound { .. }) => return gone,
-            Err(_) => return failed(id, error),
+            Err(_) => return operation_error(id, error),
         };
         if !matches!(sandbox.state, State::Running) {
             return not_running(&sandbox);
         }
-        match limited(self.0.runtime.is_running(id, dir)).await {
+        match with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
             // Its end is about to be noticed.
             Ok(false) => not_running(&Sandbox {
                 state: State::Error,
                 state_reason: Some("its processes ended".to_owned()),
                 ..sandbox
             }),
-            _ => failed(id, error),
+            _ => operation_error(id, error),
         }
     }
 }
 
-/// Waits for a runtime, within a time limit.
-pub(crate) async fn limited<T>(
+/// Waits for a call to the runtime, within a time limit.
+pub(crate) async fn with_runtime_timeout<T>(
     call: impl Future<Output = std::result::Result<T, RuntimeError>>,
 ) -> std::result::Result<T, RuntimeError> {
     let seconds = RUNTIME_TIMEOUT.as_secs();
@@ -97,8 +97,8 @@ pub(crate) async fn limited<T>(
     })
 }
 
-/// A failure of the runtime with a sandbox that is there.
-pub(crate) fn failed(id: &str, error: RuntimeError) -> SandboxError {
+/// Wraps a failure of the runtime with an existing sandbox.
+pub(crate) fn operation_error(id: &str, error: RuntimeError) -> SandboxError {
     match error {
         RuntimeError::Failed { .. } => SandboxError::Operation { id: id.to_owned(), source: error },
         other => other.into(),

@@ -1,8 +1,9 @@
-//! Sandboxes that were started before anybody wanted them.
+//! The warm pool: sandboxes that are started before anybody requests one.
 //!
-//! Each is new and has run nothing: it has an id, a token and a guest that is connected, but neither an owner nor a
-//! workspace. Whoever wants a sandbox like it gets it in the time it takes to attach a workspace. It is never
-//! used twice, and never put back once it was somebody's. How many there are follows how many were wanted lately.
+//! Each is new and has run nothing: it has an id, a token and a connected guest agent, but neither an owner
+//! nor a workspace. A request for a sandbox like it takes only the time to attach a workspace. A sandbox of
+//! the pool is never used twice, and never returned once it had an owner. The size of the pool follows recent
+//! demand.
 
 pub(crate) mod state;
 
@@ -18,52 +19,55 @@ use crate::guest::handle::SandboxHandle;
 use crate::id::{self, Token};
 use crate::runtime::{Limits, Network, Start};
 use crate::service::Service;
-use state::{Demand, Ready};
+use state::{Demand, UnassignedSandbox};
 
-/// What is started ahead from the beginning.
-const FIRST: &str = "base";
-/// After a failure nothing is started ahead for so long.
-const PAUSE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(5);
+/// Template of the first sandbox in the pool, before there is any demand.
+const INITIAL_TEMPLATE: &str = "base";
+/// Pause after a failure to start a sandbox of the pool.
+const RETRY_BACKOFF: Duration = Duration::from_secs(10);
+/// Interval at which sandboxes of the pool are checked for a lost guest agent.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval at which closing checks whether the pool is still being filled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Service {
-    /// How many are there for whoever wants one.
-    pub fn started_ahead(&self) -> usize {
+    /// Number of sandboxes in the warm pool that are ready.
+    pub fn warm_pool_size(&self) -> usize {
         self.0.pool.lock().ready.values().map(Vec::len).sum()
     }
 
-    /// One that has a name only.
-    pub(crate) fn unmade(&self) -> Result<Ready> {
+    /// Makes id, token and handle for a sandbox that is not started yet.
+    pub(crate) fn new_unassigned(&self) -> Result<UnassignedSandbox> {
         let token = Token::new().context(|| "make a token".to_owned())?;
         let id = id::new("sbx");
         let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
-        Ok(Ready { handle, token, started: None })
+        Ok(UnassignedSandbox { handle, token, started: None })
     }
 
-    /// One that was started ahead and is like the one that is wanted.
-    pub(crate) fn take_ready(&self, new: &NewSandbox, config: &Config) -> Option<Ready> {
-        if new.network != Network::None || config.limits != self.usual_limits() {
+    /// Takes a sandbox out of the warm pool that fits a request. `None` if there is none.
+    pub(crate) fn take_pooled(&self, new: &NewSandbox, config: &Config) -> Option<UnassignedSandbox> {
+        if new.network != Network::None || config.limits != self.default_limits() {
             return None;
         }
         let mut inner = self.0.pool.lock();
         let ready = inner.ready.get_mut(&new.template)?;
         let at = ready.iter().position(|one| one.handle.guest.is_connected())?;
         let taken = ready.remove(at);
-        inner.taken = Some(Instant::now());
+        inner.last_taken = Some(Instant::now());
         Some(taken)
     }
 
-    /// One was made that could have been started ahead.
-    pub(crate) fn was_wanted(&self, new: &NewSandbox, config: &Config) {
-        if new.network != Network::None || config.limits != self.usual_limits() {
+    /// Counts a request that a sandbox of the pool could have served.
+    pub(crate) fn record_demand(&self, new: &NewSandbox, config: &Config) {
+        if new.network != Network::None || config.limits != self.default_limits() {
             return;
         }
-        let fresh = || Demand { recent: 0.0, at: Instant::now() };
+        let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
         self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(fresh).grow();
     }
 
-    /// What those in the pool may use: what everybody gets who does not say.
-    fn usual_limits(&self) -> Limits {
+    /// Resource limits of sandboxes in the pool: the defaults of the settings.
+    fn default_limits(&self) -> Limits {
         let resources = &self.0.settings.default_resources;
         Limits {
             cpu_millis: Some(resources.cpu_millis),
@@ -72,47 +76,52 @@ impl Service {
         }
     }
 
-    /// Attaches a workspace to one that was started ahead; what is missing of it. None if it is not usable any more.
-    pub(crate) async fn attach(&self, ready: &Ready, workspace: &std::path::Path) -> Option<Vec<String>> {
-        let (_, missing) = ready.started.as_ref()?;
-        let (id, dir) = (&ready.handle.id, &ready.handle.dir);
+    /// Attaches a workspace to a sandbox of the pool, and returns the limits that could not be applied to it.
+    /// `None` if it cannot be used any more.
+    pub(crate) async fn attach_pooled(
+        &self,
+        unassigned: &UnassignedSandbox,
+        workspace: &std::path::Path,
+    ) -> Option<Vec<String>> {
+        let (_, missing) = unassigned.started.as_ref()?;
+        let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
             // One that was just killed can be attached to, and is connected until that is noticed.
             Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
         };
         match attached {
-            Ok(true) if ready.handle.guest.is_connected() => Some(missing.clone()),
+            Ok(true) if unassigned.handle.guest.is_connected() => Some(missing.clone()),
             attached => {
-                tracing::warn!(sandbox = id, ?attached, "one that was started ahead is of no use");
+                tracing::warn!(sandbox = id, ?attached, "failed to use a sandbox of the warm pool");
                 None
             }
         }
     }
 
-    /// Starts as many as were wanted lately, one after another.
+    /// Starts sandboxes until the pool matches the demand, one after another, in the background.
     pub(crate) fn fill_pool(&self) {
         let most = self.0.settings.pool;
-        if most == 0 || !self.0.runtime.starts_ahead() {
+        if most == 0 || !self.0.runtime.supports_warm_pool() {
             return;
         }
         {
             let mut inner = self.0.pool.lock();
-            let fresh = || Demand { recent: 0.0, at: Instant::now() };
-            inner.demand.entry(FIRST.to_owned()).or_insert_with(fresh);
+            let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
+            inner.demand.entry(INITIAL_TEMPLATE.to_owned()).or_insert_with(fresh);
             if std::mem::replace(&mut inner.filling, true) {
                 return;
             }
         }
         let service = self.clone();
         tokio::spawn(async move {
-            while let Some(template) = service.0.pool.wants(most) {
-                service.0.pool.quiet(&template).await;
-                if let Err(error) = service.start_ahead(&template).await {
-                    tracing::warn!(template, %error, "no sandbox could be started ahead");
+            while let Some(template) = service.0.pool.next_template(most) {
+                service.0.pool.wait_until_quiet(&template).await;
+                if let Err(error) = service.start_pooled(&template).await {
+                    tracing::warn!(template, %error, "failed to start a sandbox for the warm pool");
                     let mut inner = service.0.pool.lock();
-                    inner.pause = Some(Instant::now() + PAUSE);
-                    // What cannot be started is not tried again until somebody wants it.
+                    inner.paused_until = Some(Instant::now() + RETRY_BACKOFF);
+                    // A template that cannot be started is not tried again until it is requested.
                     inner.demand.remove(&template);
                 }
             }
@@ -120,17 +129,17 @@ impl Service {
         });
     }
 
-    async fn start_ahead(&self, template: &str) -> Result<()> {
-        // The namespaces that it is started in are not ended meanwhile.
-        let _making = self.0.making.read().await;
-        let ready = self.unmade()?;
-        let handle = ready.handle.clone();
+    async fn start_pooled(&self, template: &str) -> Result<()> {
+        // Keeps the namespaces from being released meanwhile.
+        let _creation_lock = self.0.creation_lock.read().await;
+        let unassigned = self.new_unassigned()?;
+        let handle = unassigned.handle.clone();
         self.0.pool.lock().ids.insert(handle.id.clone());
-        let started = self.start_for_nobody(template, &ready).await;
+        let started = self.start_unassigned(template, &unassigned).await;
         let missing = match started {
             Ok(missing) => missing,
             Err(error) => {
-                self.end_ready(&handle).await;
+                self.end_pooled(&handle).await;
                 return Err(error);
             }
         };
@@ -138,104 +147,108 @@ impl Service {
             let mut inner = self.0.pool.lock();
             if !inner.closed {
                 let started = Some((template.to_owned(), missing));
-                inner.ready.entry(template.to_owned()).or_default().push(Ready { started, ..ready });
+                inner
+                    .ready
+                    .entry(template.to_owned())
+                    .or_default()
+                    .push(UnassignedSandbox { started, ..unassigned });
             }
             inner.closed
         };
         if closed {
-            self.end_ready(&handle).await;
+            self.end_pooled(&handle).await;
             return Ok(());
         }
-        self.watch_ready(&handle);
+        self.watch_pooled(&handle);
         Ok(())
     }
 
-    async fn start_for_nobody(&self, template: &str, ready: &Ready) -> Result<Vec<String>> {
-        self.open_guest_socket(&ready.handle)?;
+    async fn start_unassigned(&self, template: &str, unassigned: &UnassignedSandbox) -> Result<Vec<String>> {
+        self.open_guest_socket(&unassigned.handle)?;
         let start = Start {
-            id: &ready.handle.id,
+            id: &unassigned.handle.id,
             template,
             workspace: None,
-            dir: &ready.handle.dir,
-            token: ready.token.as_bytes(),
-            limits: &self.usual_limits(),
+            dir: &unassigned.handle.dir,
+            token: unassigned.token.as_bytes(),
+            limits: &self.default_limits(),
             progress: &watch::Sender::default(),
             egress: None,
-            reach: self.reach(),
+            endpoint: self.endpoint(),
         };
         let started = self.0.runtime.start(&start).await?;
-        self.wait_for_guest(&ready.handle).await?;
+        self.wait_for_guest(&unassigned.handle).await?;
         Ok(started.missing)
     }
 
-    /// Takes notice when one ends that nobody has taken.
-    fn watch_ready(&self, handle: &Arc<SandboxHandle>) {
+    /// Removes a sandbox of the pool when its guest agent is lost before anybody took it.
+    fn watch_pooled(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
             loop {
-                sleep(PAUSE).await;
+                sleep(HEALTH_INTERVAL).await;
                 let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
                 let service = Service(inner);
                 if handle.owner().is_some() {
                     return;
                 }
                 if !handle.guest.is_connected() && service.0.pool.forget(&handle.id).is_some() {
-                    service.end_ready(&handle).await;
+                    service.end_pooled(&handle).await;
                     return;
                 }
             }
         });
     }
 
-    pub(crate) async fn end_ready(&self, handle: &SandboxHandle) {
+    pub(crate) async fn end_pooled(&self, handle: &SandboxHandle) {
         handle.close();
         let ended = self.0.runtime.end(&handle.id, &handle.dir).await;
         if let Err(error) = match ended {
             Ok(()) => self.remove_dir(&handle.id).await,
             Err(error) => Err(error.into()),
         } {
-            tracing::error!(sandbox = handle.id, %error, "one that was started ahead could not be ended");
+            tracing::error!(sandbox = handle.id, %error, "failed to end a sandbox of the warm pool");
         }
         self.0.pool.lock().ids.remove(&handle.id);
     }
 
-    /// Ends those of a template that nobody has taken, and starts no more.
-    pub(crate) async fn end_ready_of(&self, template: &str) {
+    /// Ends the pooled sandboxes of a template, and starts no more until there is demand again.
+    pub(crate) async fn end_pooled_of(&self, template: &str) {
         let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.remove(template);
             inner.ready.remove(template).unwrap_or_default()
         };
         for one in ready {
-            self.end_ready(&one.handle).await;
+            self.end_pooled(&one.handle).await;
         }
     }
 
-    /// Ends all that nobody has taken, and starts no more until somebody wants one.
+    /// Ends all pooled sandboxes, and starts no more until there is demand again.
     pub(crate) async fn drain_pool(&self) {
-        let ready: Vec<Ready> = {
+        let ready: Vec<UnassignedSandbox> = {
             let mut inner = self.0.pool.lock();
             inner.demand.clear();
             inner.ready.drain().flat_map(|(_, ready)| ready).collect()
         };
         for one in ready {
-            self.end_ready(&one.handle).await;
+            self.end_pooled(&one.handle).await;
         }
     }
 
-    /// Ends all that nobody has taken, for good.
-    pub(crate) async fn empty_pool(&self) {
-        let ready: Vec<Ready> = {
+    /// Ends all pooled sandboxes, and starts no more.
+    pub(crate) async fn close_pool(&self) {
+        let ready: Vec<UnassignedSandbox> = {
             let mut inner = self.0.pool.lock();
             inner.closed = true;
             inner.ready.drain().flat_map(|(_, ready)| ready).collect()
         };
         for one in ready {
-            self.end_ready(&one.handle).await;
+            self.end_pooled(&one.handle).await;
         }
-        // One that is just being started ends as soon as it is.
+        // A sandbox that is just being started is ended right after.
         while self.0.pool.lock().filling {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finding everything again, and clearing away what belongs to nobody.
+//! Recovery of sandboxes after a restart, and removal of orphans.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,26 +15,26 @@ use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
-use crate::lifecycle::cancellable::until;
+use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, config_of};
 
-/// What a collection cleared away.
+/// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Sandboxes whose time was up, and those that nobody knew of.
+    /// Expired sandboxes, and orphans.
     pub sandboxes: u64,
-    /// Workspaces that nobody knew of.
+    /// Workspaces without a sandbox.
     pub workspaces: u64,
-    /// Layers of snapshots that nobody needed.
+    /// Layers of snapshots that no workspace used.
     pub layers: u64,
-    /// Bytes that are free now.
+    /// Bytes that were freed.
     pub freed: u64,
 }
 
 /// Sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
-/// Time in which one sandbox is recovered, or gives its turn to the next.
+/// Time limit for the recovery of one sandbox before the next one begins.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time that a start waits for all sandboxes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,40 +43,41 @@ const NOT_RECOVERED: &str = "it could not be recovered yet";
 /// Pause between two attempts to recover a sandbox, at first and at last.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Most collections of the store in a row.
-const COLLECTIONS: usize = 3;
+const GC_ROUNDS_MAX: usize = 3;
 /// Longest time that a collection waits for the files of deleted sandboxes.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
-    /// Takes up what the last server left. A sandbox that takes too long, or fails, is in `error` with the reason, and
-    /// tried again in the background: no sandbox keeps the server from starting.
+    /// Recovers the sandboxes of the last server. A sandbox that takes too long, or fails, is put in `error`
+    /// with the reason and retried in the background: no sandbox prevents the server from starting.
     pub(crate) async fn recover(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
-        let turns = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
+        let semaphore = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
         let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
         let recoveries = sandboxes.into_iter().map(|sandbox| {
-            let (service, turns, id) = (self.clone(), Arc::clone(&turns), sandbox.id.clone());
+            let (service, semaphore, id) = (self.clone(), Arc::clone(&semaphore), sandbox.id.clone());
             let recovery = tokio::spawn(async move {
-                let _turn = turns.acquire().await;
+                let _permit = semaphore.acquire().await;
                 service.recover_in_time(sandbox).await;
             });
             (id, recovery)
         });
         for (id, recovery) in recoveries.collect::<Vec<_>>() {
             if timeout_at(deadline, recovery).await.is_err() {
-                self.not_recovered(&id, "its turn did not come in time").await;
+                self.mark_not_recovered(&id, "its recovery did not begin in time").await;
             }
         }
         let service = self.clone();
         let clearing = tokio::spawn(async move { service.clear_orphans(&service.0.cancel).await });
         match timeout_at(deadline.max(Instant::now() + RECOVERY_TIMEOUT), clearing).await {
             Ok(cleared) => drop(cleared.map_err(std::io::Error::other).context(|| "clear up".to_owned())??),
-            Err(_) => tracing::warn!("clearing up after the last server takes long and goes on"),
+            Err(_) => tracing::warn!("removing orphans takes long and continues in the background"),
         }
         Ok(())
     }
 
-    /// Recovers one within a time limit. What takes longer, or fails, goes on in the background.
+    /// Recovers one sandbox within a time limit. A recovery that takes longer, or fails, continues in the
+    /// background.
     async fn recover_in_time(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
         let mut recovery = tokio::spawn(async move { service.recover_one(sandbox).await });
@@ -86,7 +87,7 @@ impl Service {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it takes longer than {} s", RECOVERY_TIMEOUT.as_secs()),
         };
-        self.not_recovered(&id, &reason).await;
+        self.mark_not_recovered(&id, &reason).await;
         let service = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let recovered = if recovery.is_finished() { None } else { recovery.await.ok() };
@@ -96,8 +97,8 @@ impl Service {
         });
     }
 
-    /// Notes that a sandbox could not be recovered yet. One that is being removed stays in that state.
-    async fn not_recovered(&self, id: &str, reason: &str) {
+    /// Puts a sandbox that was not recovered in `error`. One that is being removed stays in that state.
+    async fn mark_not_recovered(&self, id: &str, reason: &str) {
         tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
         let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
         let in_error = |sandbox: &Sandbox| {
@@ -119,7 +120,7 @@ impl Service {
             return self.remove_now(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
-        let _operation = self.0.operations.lock(id).await;
+        let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.current(id).await?;
         if let Some(handle) = self.handle(id) {
             return self.decide(&handle, &sandbox).await;
@@ -130,67 +131,67 @@ impl Service {
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
             self.finish_interrupted(id, &dir).await?;
-            return self.take_up(&sandbox);
+            return self.reattach(&sandbox);
         }
         self.end(id, &dir).await?;
-        let was_not_recovered = sandbox.state_reason.is_some_and(|told| told.starts_with(NOT_RECOVERED));
+        let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server was stopped while it was being made"),
-            // Nothing failed: somebody ended it, or what ran in it came to its end.
+            // No failure: it was ended, or its processes exited.
             State::Running => (State::Stopped, "its processes ended while the server was away"),
             _ if was_not_recovered => (State::Error, "its processes ended while the server was away"),
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
-            // Nobody was answered, so the same request may make another.
+            // No client got an answer, so the same request may create another.
             self.0.catalog.idempotency().release(id).await?;
         }
-        self.mark(id, state, reason).await?;
-        self.lose_commands(id, None, reason).await;
+        self.set_state(id, state, reason).await?;
+        self.fail_commands(id, None, reason).await;
         Ok(())
     }
 
-    /// Lets the guest of a sandbox come back.
-    fn take_up(&self, sandbox: &Sandbox) -> Result<()> {
+    /// Listens for the guest agent of a sandbox that still runs.
+    fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
-            self.finish_making(handle, config);
+            self.spawn_resume_creation(handle, config);
         } else {
             self.watch_end(&handle);
-            self.expect_back(&handle);
+            self.expect_reconnect(&handle);
         }
         Ok(())
     }
 
-    /// Goes on where the last server was stopped.
-    fn finish_making(&self, handle: Arc<SandboxHandle>, config: Config) {
+    /// Continues a creation in which the last server was stopped.
+    fn spawn_resume_creation(&self, handle: Arc<SandboxHandle>, config: Config) {
         let service = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = service.finish_made(&handle, config).await {
-                tracing::warn!(sandbox = handle.id, %error, "a sandbox could not be finished");
+            if let Err(error) = service.resume_creation(&handle, config).await {
+                tracing::warn!(sandbox = handle.id, %error, "failed to finish the creation of a sandbox");
                 let reason = without_host_paths(&error.to_string());
-                if let Err(error) = service.mark(&handle.id, State::Error, &reason).await {
-                    tracing::error!(sandbox = handle.id, %error, "and could not be marked");
+                if let Err(error) = service.set_state(&handle.id, State::Error, &reason).await {
+                    tracing::error!(sandbox = handle.id, %error, "failed to mark a sandbox whose creation failed");
                 }
             }
         });
     }
 
-    async fn finish_made(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
+    async fn resume_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
         let missing = self.0.runtime.missing(&handle.id, &handle.dir).await?;
-        if let Err(error) = self.must_be_strict(&missing) {
+        if let Err(error) = self.check_isolation(&missing) {
             self.end(&handle.id, &handle.dir).await?;
             return Err(error);
         }
         self.set_running(&handle.id, &Config { missing, ..config }).await.map(|_| ())
     }
 
-    pub(crate) async fn mark(&self, id: &str, state: State, reason: &str) -> Result<()> {
+    pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let new = sandbox.state.can_become(state).then_some(state);
             (new.is_some() || sandbox.state == state).then(|| Change {
@@ -202,14 +203,14 @@ impl Service {
         self.change(id, change, &[EventKind::SandboxError]).await.map(|_| ())
     }
 
-    /// Removes what expired, what belongs to nobody, and what nothing reaches in the store.
+    /// Removes expired sandboxes, orphans, and unreachable objects of the store.
     pub async fn collect(&self) -> Result<Collected> {
         self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
     }
 
     async fn collect_now(&self, cancel: &Cancel) -> Result<Collected> {
         let expired = self.expire().await?;
-        until(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
+        or_cancelled(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
         let unneeded = self.collect_content(true, cancel).await?;
         Ok(Collected {
@@ -220,17 +221,17 @@ impl Service {
         })
     }
 
-    /// Removes layers that nobody has needed for a while, or with `recent` all that nobody needs now, and what nothing
-    /// reaches in the store.
+    /// Removes layers that have not been used for a while, or with `recent` all unused layers, and
+    /// unreachable objects of the store.
     pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
         let collect = move |workspaces: &Cancellable<'_>| {
             let layers = workspaces.collect(recent)?;
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
-            for _ in 0..COLLECTIONS {
+            for _ in 0..GC_ROUNDS_MAX {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
                 freed += report.freed_bytes;
                 sizes = report.snapshots;
-                // What could not be deleted yet may be free by now.
+                // Objects that could not be deleted yet may be free by now.
                 if report.condemned_bytes == 0 {
                     break;
                 }
@@ -244,33 +245,34 @@ impl Service {
         Ok(collected)
     }
 
-    /// What nobody knows of: a process, a directory, a workspace without a row.
+    /// Removes processes, directories and workspaces that have no row in the catalog.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<Collected> {
         let mut collected = Collected::default();
-        // Names first, rows after: whoever makes one now writes the row before the directory, or has it in the pool, and
-        // whoever deletes one removes its files by himself.
-        let going = self.0.cleanup.ids();
-        let places = names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
+        // Names first, rows after: a creation inserts the row before it makes the directory, or has its id in
+        // the pool, and a deletion removes its files itself.
+        let queued = self.0.cleanup_queue.ids();
+        let directories =
+            entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
-        let noted = self.0.runtime.known().await?;
-        // One that is taken from the pool is in the catalog before it leaves the pool's list.
+        let recorded = self.0.runtime.known_ids().await?;
+        // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
         let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
-        let deleted = self.0.cleanup.ids();
+        let deleted = self.0.cleanup_queue.ids();
         let known: HashSet<&str> = known
             .iter()
             .map(|sandbox| sandbox.id.as_str())
-            .chain(pooled.iter().chain(&going).chain(&deleted).map(String::as_str))
+            .chain(pooled.iter().chain(&queued).chain(&deleted).map(String::as_str))
             .collect();
-        let orphans = places.iter().chain(&noted).filter(|id| !known.contains(id.as_str()));
+        let orphans = directories.iter().chain(&recorded).filter(|id| !known.contains(id.as_str()));
         for id in orphans.collect::<HashSet<_>>() {
             cancel.check()?;
             match self.clear_orphan(id).await {
                 Ok(()) => collected.sandboxes += 1,
-                // One that stays does not keep the others; the next look tries again.
+                // One that cannot be removed does not stop the others; the next collection tries again.
                 Err(error) => {
-                    tracing::error!(sandbox = id, %error, "failed to remove a sandbox nobody knows of");
+                    tracing::error!(sandbox = id, %error, "failed to remove an orphaned sandbox");
                 }
             }
         }
@@ -283,7 +285,7 @@ impl Service {
                     collected.freed += freed;
                 }
                 Err(error) => {
-                    tracing::error!(workspace = id, %error, "failed to remove a workspace nobody has");
+                    tracing::error!(workspace = id, %error, "failed to remove an orphaned workspace");
                 }
             }
         }
@@ -291,14 +293,14 @@ impl Service {
     }
 
     async fn clear_orphan(&self, id: &str) -> Result<()> {
-        tracing::info!(sandbox = id, "removing a sandbox that nobody knows of");
-        let _operation = self.0.operations.lock(id).await;
+        tracing::info!(sandbox = id, "removing an orphaned sandbox");
+        let _operation = self.0.operation_locks.lock(id).await;
         self.end(id, &self.dir(id)).await?;
         self.remove_dir(id).await
     }
 }
 
-/// Tries to recover a sandbox until it is, or is gone.
+/// Retries the recovery of a sandbox until it succeeds or the sandbox is gone.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let mut pause = RETRY_BACKOFF.0;
     loop {
@@ -309,7 +311,7 @@ pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
             Ok(sandbox) => sandbox,
             Err(SandboxError::NotFound { .. }) => return,
             Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to look for a sandbox to recover");
+                tracing::error!(sandbox = id, %error, "failed to read the row of a sandbox to recover");
                 continue;
             }
         };
@@ -320,7 +322,7 @@ pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     }
 }
 
-fn names(directory: &Path) -> std::io::Result<Vec<String>> {
+fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }

@@ -22,14 +22,14 @@ use crate::service::{Service, event, not_running};
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
-/// What stays of a sandbox that was removed.
+/// Remains of a sandbox that was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing.
     Nothing,
-    /// Its workspace, here.
+    /// Its workspace, as this directory.
     Directory(PathBuf),
-    /// What its workspace held.
+    /// The content of its workspace, as a snapshot.
     Snapshot(SnapshotId),
 }
 
@@ -50,7 +50,8 @@ pub(crate) enum Removal {
 }
 
 impl Removal {
-    /// Directories that are kept count for nobody and are never collected, so only those who see everything make some.
+    /// Directories that are kept count for no quota and are never collected, so only callers with access to
+    /// all sandboxes keep directories.
     fn keeping(scope: &Scope) -> Self {
         match scope {
             Scope::All => Self::KeepWorkspace,
@@ -80,26 +81,27 @@ impl Removal {
         self.reason().is_some()
     }
 
-    /// Whether a sandbox as it is now is to be removed.
+    /// Returns true if a sandbox in its present state is to be removed.
     fn covers(self, sandbox: &Sandbox) -> bool {
         self != Self::Expired || sandbox.expires_at <= now()
     }
 }
 
 impl Service {
-    /// Ends everything in a sandbox and forgets it. Its workspace goes too, unless it is to be kept: then this
-    /// tells where. An owner keeps a snapshot of it, those who see everything the directory where it is one. Answers when nothing runs any more and nobody finds it; its files are removed behind that. Goes on
-    /// when nobody waits for it any more.
+    /// Ends everything in a sandbox and deletes it. Its workspace is removed as well unless `keep_workspace`
+    /// is set: an owner then keeps a snapshot, and a caller with access to all sandboxes keeps the directory
+    /// where the workspace is one. Returns when nothing runs any more and the row is deleted; files are
+    /// removed after that. The removal goes on when this future is dropped.
     pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
         self.remove_found(scope, &sandbox.id, keep_workspace).await
     }
 
-    /// Looks for several sandboxes, in their order: an error for those that are not there, and for those that another server looks
-    /// after. One that is named twice is not there the second time.
+    /// Looks up several sandboxes, and returns them in the same order, with an error for each that does not
+    /// exist or belongs to another server. An id that is named twice is not found the second time.
     pub async fn find_many(&self, scope: &Scope, ids: Vec<String>) -> Result<Vec<(String, Result<()>)>> {
         let mut seen = HashSet::new();
-        // An id that cannot be, is not.
+        // No sandbox has an id with a NUL.
         let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
         let names: Vec<String> = names.cloned().collect();
         let mut nodes = self.0.catalog.sandboxes().nodes(scope.owner(), &names).await?;
@@ -116,7 +118,8 @@ impl Service {
         Ok(ids.into_iter().map(found).collect())
     }
 
-    /// Removes those of several sandboxes that were found, some of an owner's at a time; what became of each, in the same order.
+    /// Removes the sandboxes that were found, some of one owner's at a time. Returns the outcomes in the same
+    /// order.
     pub async fn remove_many(
         &self,
         scope: &Scope,
@@ -126,7 +129,7 @@ impl Service {
         let remove = |id: String| {
             let (service, scope) = (self.clone(), scope.clone());
             tokio::spawn(async move {
-                let _turn = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
+                let _permit = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
                 service.remove_found(&scope, &id, keep_workspace).await
             })
         };
@@ -142,12 +145,12 @@ impl Service {
         done
     }
 
-    /// Removes a sandbox that the scope covers and that this server looks after.
+    /// Removes a sandbox that is in scope and belongs to this server.
     async fn remove_found(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
         let removal = if keep_workspace { Removal::keeping(scope) } else { Removal::All };
         if removal == Removal::KeepSnapshot {
-            // Before anything is ended for it.
-            self.must_have_snapshot_room(scope, 1).await?;
+            // Checked before anything is ended.
+            self.check_snapshot_quota(scope, 1).await?;
         }
         self.remove_in_time(id, removal).await
     }
@@ -160,35 +163,35 @@ impl Service {
         removed.map_err(late)?.unwrap_or_else(|error| Err(lost(error)))
     }
 
-    /// Every step may be done twice: whoever is killed in between, the next start does it again.
+    /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
     pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<Kept> {
-        // Before the lock: whoever waits for it is refused by this state.
+        // Before the lock: operations that wait for it are refused by this state.
         self.set_stopping(id, removal).await?;
-        let _operation = self.0.operations.lock(id).await;
+        let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.current(id).await?;
         if !removal.covers(&sandbox) {
             return Err(not_running(&sandbox));
         }
         let handle = self.handle(id);
-        // From here on its guest is not missed.
+        // From here on its guest agent is not expected any more.
         self.remove_handle(id);
         let dir = self.dir(id);
         self.end(id, &dir).await?;
         let reason = "the sandbox was removed";
-        end_waiting(handle.as_ref(), reason);
+        end_waiting_commands(handle.as_ref(), reason);
         if !removal.keeps_workspace() {
             self.forget_row(&sandbox).await?;
             let bytes = handle
                 .as_ref()
                 .map_or_else(|| self.0.full_disk.known_usage(id), |handle| handle.usage.bytes());
-            self.remove_files_behind(id, &sandbox.owner, bytes).await;
+            self.queue_cleanup(id, &sandbox.owner, bytes).await;
             return Ok(Kept::Nothing);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
-            // Nothing of it is lost: it can be removed again, or committed when what is in the way is gone.
+            // Nothing is lost: it can be removed again, or committed when the cause is gone.
             Err(error) => {
-                self.lose_commands(id, handle.as_ref(), reason).await;
-                self.stay(id, &error).await;
+                self.fail_commands(id, handle.as_ref(), reason).await;
+                self.mark_unkept(id, &error).await;
                 return Err(error);
             }
             Ok(kept) => kept,
@@ -198,7 +201,7 @@ impl Service {
         Ok(kept)
     }
 
-    /// Notes that a sandbox is being removed. One that has stopped stays so.
+    /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
             let goes = removal.covers(sandbox) && sandbox.state.can_become(State::Stopping);
@@ -209,9 +212,9 @@ impl Service {
             })
         };
         let sandbox = match self.change(id, stopping, &[]).await {
-            // What it leaves is what fills the disk, perhaps; whoever removes it wants none of it.
+            // Its files may be what fills the disk, and they are not wanted.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
-                let _operation = self.0.operations.lock(id).await;
+                let _operation = self.0.operation_locks.lock(id).await;
                 self.end(id, &self.dir(id)).await?;
                 self.remove_workspace(id).await?;
                 self.change(id, stopping, &[]).await?
@@ -221,7 +224,7 @@ impl Service {
         if removal.covers(&sandbox) { Ok(()) } else { Err(not_running(&sandbox)) }
     }
 
-    /// Removes a sandbox of which nothing runs from the catalog. From here on nobody finds it.
+    /// Deletes the row of a sandbox in which nothing runs.
     async fn forget_row(&self, sandbox: &Sandbox) -> Result<()> {
         let id = sandbox.id.as_str();
         let deleted = || [event(EventKind::SandboxDeleted, sandbox, &Change::default())];
@@ -236,8 +239,8 @@ impl Service {
         Ok(())
     }
 
-    /// Leaves a sandbox of which nothing runs any more, because what it holds could not be kept.
-    async fn stay(&self, id: &str, error: &SandboxError) {
+    /// Sets the state of a sandbox to `stopped` because its workspace could not be kept.
+    async fn mark_unkept(&self, id: &str, error: &SandboxError) {
         tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
         let reason = without_host_paths(&format!("what it holds could not be kept: {error}"));
         let stopped = |sandbox: &Sandbox| {
@@ -248,11 +251,12 @@ impl Service {
             })
         };
         if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
-            tracing::error!(sandbox = id, %error, "that a sandbox has stopped could not be written down");
+            tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
         }
     }
 
-    /// Keeps what a workspace holds: as a directory, or as a snapshot if that is wanted or it is spread over layers.
+    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested or it is
+    /// spread over layers.
     async fn keep_workspace(&self, id: &str, owner: &str, removal: Removal) -> Result<Kept> {
         if removal != Removal::KeepSnapshot
             && let Some(path) = self.keep_directory(id).await?
@@ -267,16 +271,16 @@ impl Service {
             ..NewSnapshot::with_message(message)
         };
         let committed = match self.commit_still(id, new, &Cancel::new()).await {
-            // Whoever began to remove it has kept it.
+            // The interrupted removal has kept it.
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(Kept::Nothing),
             committed => committed?,
         };
-        self.note_snapshot(owner, &committed.snapshot, id, &stored).await?;
+        self.record_snapshot(owner, &committed.snapshot, id, &stored).await?;
         self.remove_workspace(id).await?;
         Ok(Kept::Snapshot(committed.snapshot.id))
     }
 
-    /// Moves a workspace that is one directory to where those that are kept lie. None if it is not one.
+    /// Moves a workspace that is one directory to the kept ones. `None` if it is not one.
     async fn keep_directory(&self, id: &str) -> Result<Option<PathBuf>> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
@@ -291,8 +295,8 @@ fn lost(error: tokio::task::JoinError) -> SandboxError {
     SandboxError::Io { action: "remove a sandbox".to_owned(), source: std::io::Error::other(error) }
 }
 
-/// Tells whoever waits for a command of a sandbox that it ended.
-fn end_waiting(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
+/// Reports to the clients that wait for a command of a sandbox that it ended.
+fn end_waiting_commands(handle: Option<&Arc<SandboxHandle>>, reason: &str) {
     let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
     for running in handle.map(|handle| handle.commands.running("")).unwrap_or_default() {
         running.advance(0, Some(&end));
@@ -304,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_is_finished_as_it_was_begun() {
+    fn interrupted_removal_keeps_its_kind() {
         let owner = Scope::Owner("alice".to_owned());
         assert_eq!(Removal::keeping(&owner), Removal::KeepSnapshot);
         assert_eq!(Removal::keeping(&Scope::All), Removal::KeepWorkspace);

@@ -1,48 +1,47 @@
-//! Places that are kept for sandboxes which are being made and are in no catalog yet.
+//! Reservations for sandboxes that are being created and are not in the catalog yet. They count for quotas.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// What a place is kept for.
+/// A sandbox that is being created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reservation {
-    /// Whose it will be.
+    /// Owner of the sandbox.
     pub(crate) owner: String,
-    /// What it is made from.
     pub(crate) template: String,
-    /// What it will be called.
+    /// Name that it will have.
     pub(crate) name: Option<String>,
-    /// What the client sends again with the same request.
+    /// Idempotency key of the request.
     pub(crate) key: Option<String>,
 }
 
-/// All of them.
+/// All reservations of this server.
 #[derive(Debug, Default)]
-pub(crate) struct Reservations(Mutex<Vec<Reservation>>);
+pub(crate) struct Reservations(LeafMutex<Vec<Reservation>>);
 
 impl Reservations {
-    fn lock(&self) -> MutexGuard<'_, Vec<Reservation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LeafGuard<'_, Vec<Reservation>> {
+        self.0.lock()
     }
 
-    /// Whether somebody is making one from this template.
+    /// Returns true if a sandbox is being created from this template.
     pub(crate) fn uses(&self, template: &str) -> bool {
         self.lock().iter().any(|reservation| reservation.template == template)
     }
 
-    /// How many are kept in all, and for this owner.
+    /// Counts all reservations, and those of this owner.
     pub(crate) fn counts(&self, owner: &str) -> (usize, usize) {
         let reservations = self.lock();
         (reservations.len(), reservations.iter().filter(|reservation| reservation.owner == owner).count())
     }
 
-    /// Whether this owner has one of that name coming.
+    /// Returns true if this owner has a reservation with that name.
     pub(crate) fn is_named(&self, owner: &str, name: &str) -> bool {
         self.lock()
             .iter()
             .any(|reservation| reservation.owner == owner && reservation.name.as_deref() == Some(name))
     }
 
-    /// Keeps one more. None while the same request has one.
+    /// Adds a reservation. `None` while the same request has one.
     pub(crate) fn reserve(&self, reservation: Reservation) -> Option<ReservationGuard<'_>> {
         let mut reservations = self.lock();
         if reservation.key.is_some()
@@ -55,7 +54,7 @@ impl Reservations {
     }
 }
 
-/// One place. It is free again when this is dropped.
+/// A reservation, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ReservationGuard<'a> {
     reservations: &'a Reservations,
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_counts_until_it_is_given_up() {
+    fn reservation_counts_until_it_is_dropped() {
         let reservations = Reservations::default();
         let first = reservations.reserve(reservation("ann", "base", None)).unwrap();
         let second = reservations.reserve(reservation("bob", "node", None)).unwrap();
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_place_however_often_it_comes() {
+    fn repeated_request_has_one_reservation() {
         let reservations = Reservations::default();
         let first = reservations.reserve(reservation("ann", "base", Some("k"))).unwrap();
         assert!(reservations.reserve(reservation("ann", "base", Some("k"))).is_none());

@@ -1,13 +1,13 @@
-//! The templates of a machine that keeps them in directories: those that are there, and those that everybody knows.
+//! Templates of a machine that keeps them in directories: imported and built-in ones.
 
 use std::io;
 
 use super::{RuntimeError, Template};
 use crate::template::{ImportedTemplate, Templates};
 
-/// The template that every machine has.
+/// Template that every machine has.
 pub(super) const BASE: &str = "base";
-/// Templates that everybody knows, and the images that they come from.
+/// Built-in templates, and the images that they come from.
 const BUILT_IN: [(&str, &str); 5] = [
     ("python:3.11", "python:3.11-slim"),
     ("python:3.12", "python:3.12-slim"),
@@ -16,7 +16,7 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("go:1.21", "golang:1.21-alpine"),
 ];
 
-/// What there is, and what could be.
+/// Lists the templates that are present, and those that could be fetched.
 pub(super) fn listed(templates: &Templates) -> io::Result<Vec<Template>> {
     let here = templates.list()?;
     let mut all = vec![base()];
@@ -51,7 +51,7 @@ fn present(known: ImportedTemplate) -> Template {
     }
 }
 
-/// One that is known and not here.
+/// Describes a built-in template that is not present.
 fn absent(name: &str, image: &str) -> Template {
     Template {
         name: name.to_owned(),
@@ -67,7 +67,7 @@ fn fetch(name: &str, image: &str) -> String {
     format!("docker pull {image} && docker save {image} | workspace template import {name} -")
 }
 
-/// What is said to whoever wants one that is not here.
+/// Error for a template that is not present.
 pub(super) fn not_here(name: &str) -> RuntimeError {
     let name = name.to_owned();
     match BUILT_IN.iter().find(|(known, _)| *known == name) {

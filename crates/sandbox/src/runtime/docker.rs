@@ -1,11 +1,11 @@
 //! The docker runtime: containers of a Docker daemon.
 //!
-//! The guest agent is mounted into a container of any image that has `/bin/sh`, and is its first process. What it
-//! is given comes over a socket (`handover.rs`), so neither the container's arguments nor its environment, which
-//! everybody who may talk to the daemon can read, hold a secret.
+//! The guest agent is mounted into a container of any image that has `/bin/sh`, and is its first process. Its
+//! data comes over a socket (`handover.rs`), so neither the container's arguments nor its environment, which
+//! all clients of the daemon can read, hold a secret.
 //!
-//! Containers are found again by labels. One of them tells which server a container is of: two servers may use the
-//! same daemon.
+//! Containers are found again by labels. One of them names the server, because two servers may use the same
+//! daemon.
 
 mod container;
 mod dial;
@@ -46,34 +46,34 @@ const THAW: &str = "thaw a sandbox";
 const PAUSE_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(50));
 /// Attempts to unpause a container, and the pause between them.
 const UNPAUSE_ATTEMPTS: (u32, Duration) = (40, Duration::from_millis(50));
-/// Times in a row that the daemon says that a container is not paused before that is believed.
+/// Consecutive reports that a container is not paused before the state is trusted.
 const RUNNING_ANSWERS: u32 = 3;
-/// Tells which sandbox a container is.
+/// Label with the id of the sandbox.
 const SANDBOX: &str = "workspace.sandbox";
-/// Tells which server made it.
+/// Label with the id of the server.
 const SERVER: &str = "workspace.server";
-/// How long a started agent may take to come for what it is given.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks at something that is about to happen.
-const LOOK: Duration = Duration::from_millis(50);
-/// Between two looks at a daemon that does not answer.
-const AWAY: Duration = Duration::from_secs(1);
+/// Time limit for a started agent to connect for its data.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which a pending change is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which a daemon that does not answer is polled.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs sandboxes as containers of a Docker daemon.
 #[derive(Debug)]
 pub struct Docker {
     client: bollard::Docker,
-    /// The network of sandboxes that may reach something.
+    /// Network of sandboxes with egress.
     network: Option<String>,
-    /// The guest agent's program, as the daemon sees it.
+    /// Path of the guest agent's program, as the daemon sees it.
     agent: PathBuf,
-    /// Which server this is.
+    /// Id of this server.
     server: String,
-    /// The images of the template `base`; the first that is there is taken, and the last is pulled.
+    /// Images of the template `base`; the first that is present is used, and the last is pulled.
     base: Vec<String>,
 }
 
-/// What a daemon can do for sandboxes.
+/// Features of a daemon.
 struct Abilities {
     cpu: bool,
     memory: bool,
@@ -97,8 +97,8 @@ impl Abilities {
 impl Docker {
     /// Unpauses a container, if it is paused.
     ///
-    /// The daemon learns from events of containerd whether a container is paused, and so for a moment thinks that one is
-    /// paused which was just unpaused, and the other way round. It then refuses, and both are tried again.
+    /// The daemon learns from events of containerd whether a container is paused, so its state may be outdated for a
+    /// moment. It then refuses, and both calls are retried.
     async fn unpause(&self, id: &str) -> Result<(), RuntimeError> {
         let (mut left, pause) = UNPAUSE_ATTEMPTS;
         let mut running_answers = 0;
@@ -123,8 +123,8 @@ impl Docker {
         }
     }
 
-    /// The daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are kept in `sandboxes`.
-    /// Sandboxes that may reach something are in `network`; without one, none may.
+    /// Connects to the daemon at `host` (`unix:///…` or `tcp://…`), for the server whose sandboxes are in
+    /// `sandboxes`. Sandboxes with egress are in `network`; without one, none may have egress.
     pub async fn connect(
         host: &str,
         network: Option<&str>,
@@ -153,14 +153,15 @@ impl Docker {
         })
     }
 
-    /// With another image for the template `base`.
+    /// Sets another image for the template `base`.
     #[must_use]
     pub fn with_base(mut self, image: &str) -> Self {
         self.base = vec![image.to_owned()];
         self
     }
 
-    /// A container of this server's, if there is one for that id. One of somebody else's by that name is not.
+    /// Finds the container of a sandbox of this server. A container of another server with that name does not
+    /// count.
     async fn find(&self, id: &str) -> Result<Option<ContainerInspectResponse>, Error> {
         if !is_harmless(id) {
             return Ok(None);
@@ -177,7 +178,7 @@ impl Docker {
         }
     }
 
-    /// The network a sandbox is in.
+    /// Returns the network of a sandbox.
     async fn network(&self, order: &Start<'_>) -> Result<String, RuntimeError> {
         if order.egress.is_none() {
             return Ok("none".to_owned());
@@ -234,11 +235,11 @@ impl Docker {
         };
         let given = remote.map_or_else(|| order.token.to_vec(), |remote| remote.to_bytes());
         let reason = tokio::select! {
-            given = timeout(PATIENCE, hand_over(handover, &given, egress)) => match given {
+            given = timeout(AGENT_TIMEOUT, hand_over(handover, &given, egress)) => match given {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
-                Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
+                Err(_) => format!("the guest agent did not come within {} s", AGENT_TIMEOUT.as_secs()),
             },
             ended = self.ended(order.id, order.dir) => {
                 ended?;
@@ -250,7 +251,8 @@ impl Docker {
         Err(failed("start the guest agent", &format!("{reason}{between}{said}")))
     }
 
-    /// The same by way of the link that a container has to a network, and to the server's port if its agent dials that.
+    /// Runs a container with a policy on its link to a network, and to the server's port if its agent
+    /// connects to that.
     async fn through(
         &self,
         id: &str,
@@ -268,9 +270,9 @@ impl Docker {
         Ok(Egress { way, except, ..egress.clone() })
     }
 
-    /// Its first process, to which something is to be done.
+    /// Returns the first process of a container, for an action on it.
     async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
-        if !self.swaps() {
+        if !self.can_swap_workspace() {
             return Err(failed(action, &"only the superuser can reach the mounts of containers"));
         }
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
@@ -281,15 +283,15 @@ impl Docker {
         first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
     }
 
-    /// Waits until nothing is left of a container that is being removed.
+    /// Waits until a container that is being removed is gone.
     async fn gone(&self, id: &str) -> Result<(), RuntimeError> {
         let gone = async {
             while self.find(id).await?.is_some() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
             Ok::<_, Error>(())
         };
-        let gone = timeout(PATIENCE, gone).await;
+        let gone = timeout(AGENT_TIMEOUT, gone).await;
         let gone = gone.map_err(|_| failed("remove a container", &"the daemon takes too long"))?;
         gone.map_err(|error| failed("remove a container", &error))
     }
@@ -301,7 +303,7 @@ impl Runtime for Docker {
         NAME
     }
 
-    /// The superuser's mounts are the machine's, and seen by everybody.
+    /// Mounts of root are those of the machine, and visible to the daemon.
     async fn mounts(&self) -> Result<Holder, String> {
         if rustix::process::geteuid().is_root() {
             return Ok(Holder::Machine);
@@ -324,24 +326,24 @@ impl Runtime for Docker {
         Ok(Started { missing: abilities.lacks() })
     }
 
-    async fn missing(&self, _id: &str, _place: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    async fn missing(&self, _id: &str, _dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         self.lacks().await
     }
 
-    async fn is_running(&self, id: &str, _place: &SandboxDir) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         Ok(found.is_some_and(|found| runs(&found)))
     }
 
-    /// A daemon that does not answer is asked again: its containers may run on without it.
-    async fn ended(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
+    /// Waits with retries: containers may keep running while the daemon does not answer.
+    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
                 Ok(Some(found)) if runs(&found) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     tracing::warn!(sandbox = id, %error, "the Docker daemon does not answer");
-                    sleep(AWAY).await;
+                    sleep(RETRY_INTERVAL).await;
                     continue;
                 }
             }
@@ -350,7 +352,7 @@ impl Runtime for Docker {
             if let Some(Ok(_) | Err(Error::DockerContainerWaitError { .. })) = wait.next().await {
                 return Ok(());
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -381,8 +383,8 @@ impl Runtime for Docker {
         paused::forget(dir).map_err(|error| failed(THAW, &error))
     }
 
-    /// If the daemon is on this machine, which is seen when it is done.
-    fn swaps(&self) -> bool {
+    /// Returns true for root. Whether the daemon is on this machine is checked at each swap.
+    fn can_swap_workspace(&self) -> bool {
         outside::may_enter()
     }
 
@@ -396,7 +398,7 @@ impl Runtime for Docker {
         blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
     }
 
-    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let process = self.first(id, dir, USERS).await?;
         blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
     }
@@ -411,7 +413,7 @@ impl Runtime for Docker {
         blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
     }
 
-    async fn end(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         if found.is_none() {
             return Ok(());
@@ -427,7 +429,7 @@ impl Runtime for Docker {
         }
     }
 
-    async fn agent_log(&self, id: &str, _place: &SandboxDir) -> String {
+    async fn agent_log(&self, id: &str, _dir: &SandboxDir) -> String {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
         let mut log = self.client.logs(id, Some(options));
         let mut said = String::new();
@@ -447,7 +449,7 @@ impl Runtime for Docker {
         }
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         let filters = [("label".to_owned(), vec![format!("{SERVER}={}", self.server)])];
         let filters = std::collections::HashMap::from(filters);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
@@ -462,7 +464,7 @@ impl Runtime for Docker {
     }
 }
 
-/// Writes what everybody inside may read, whatever the mask of this process says.
+/// Writes a file that all users inside may read, independent of the umask of this process.
 fn write_readable(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, text)?;
@@ -473,7 +475,7 @@ fn runs(container: &ContainerInspectResponse) -> bool {
     container.state.as_ref().and_then(|state| state.running).unwrap_or(false)
 }
 
-/// Whether the daemon says that there is none.
+/// Returns true if the daemon reports that there is no such container.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
 }

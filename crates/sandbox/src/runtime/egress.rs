@@ -1,4 +1,4 @@
-//! The network of sandboxes that may reach out.
+//! Network of sandboxes with egress.
 
 use std::io;
 
@@ -8,12 +8,12 @@ use workspace_host::egress::{self, lacks};
 use super::{Egress, RuntimeError};
 use crate::guest::handover::Handover;
 
-/// What is missing for it where a program of the machine's is the way, to be told beside what else is.
+/// Returns the reason why this machine cannot provide egress; `None` if it can.
 pub(super) fn no_egress() -> Option<String> {
     lacks().map(|reason| format!("no network `egress`: {reason}"))
 }
 
-/// Refuses a sandbox that could not have it.
+/// Fails if this machine cannot provide egress.
 pub(super) fn check_egress() -> Result<(), RuntimeError> {
     match lacks() {
         None => Ok(()),
@@ -21,7 +21,7 @@ pub(super) fn check_egress() -> Result<(), RuntimeError> {
     }
 }
 
-/// Gives a container's agent, which has run nothing yet, its network and then what else it starts with.
+/// Gives a container's agent, which has run nothing yet, its network and then its start data.
 pub(super) async fn hand_over(
     handover: Handover,
     given: &[u8],
@@ -40,10 +40,10 @@ pub(super) async fn hand_over(
     Ok(handover.give(guest, given).await?)
 }
 
-/// Why an agent was not given what it starts with.
+/// Error of a handover to an agent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandoverError {
-    /// It cannot have its network.
+    /// The network could not be provided.
     #[error(transparent)]
     Network(#[from] RuntimeError),
     /// Something else failed.

@@ -1,26 +1,26 @@
-//! What is said on systems other than Linux by the runtimes that need it.
+//! Runtimes that need Linux, on other systems.
 
 use std::path::Path;
 
 use super::{RuntimeError, Unavailable};
 
-/// Runs nothing here.
+/// The embedded runtime, which is not available here.
 #[derive(Debug)]
 pub struct Embedded;
 
 impl Embedded {
-    /// Says what to use instead.
+    /// Fails, and names an alternative.
     pub async fn start(_directory: &Path, _agent: &Path) -> Result<Unavailable, RuntimeError> {
         Err(needs_linux("embedded"))
     }
 }
 
-/// Runs nothing here.
+/// The oci runtime, which is not available here.
 #[derive(Debug)]
 pub struct Oci;
 
 impl Oci {
-    /// Says what to use instead.
+    /// Fails, and names an alternative.
     pub async fn start(
         _program: &str,
         _directory: &Path,

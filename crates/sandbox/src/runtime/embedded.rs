@@ -25,37 +25,37 @@ use crate::template::{ImportedTemplate, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
-/// Counts that sandboxes share with the user who runs the server, where they run as him.
+/// Limits that sandboxes share with the user of the server, where they run as that user.
 const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
     descriptors on their way) they share with this user";
-/// Counts that sandboxes share with each other, where they run as one user.
+/// Limits that sandboxes share with each other, where they run as one user.
 const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (pages in pipes, \
     descriptors on their way, watches of epoll) they share with each other";
-/// Longest time that processes may take to end when they are killed.
+/// Time limit for processes to end when they are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time between two looks whether the holder has ended.
+/// Interval at which the end of the holder is polled.
 const HOLDER_POLL: Duration = Duration::from_millis(5);
-/// Processes that have not ended by then are killed and thawed again.
+/// Interval at which processes that have not ended are killed and thawed again.
 const END_POLL: Duration = Duration::from_millis(500);
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
 pub struct Embedded {
-    /// Where the holder is noted.
+    /// Directory in which the holder is recorded.
     directory: PathBuf,
-    /// The guest agent's program.
+    /// Path of the guest agent's program.
     agent: PathBuf,
     templates: Templates,
     holder: Mutex<Holder>,
     own_users: OwnUsers,
-    /// The answer to whether sandboxes get users of their own, with the reason if not.
+    /// Result of the check whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
-    /// Requirements that were unmet when the machine was looked at last.
+    /// Requirements that were unmet when the machine was last checked.
     unmet: Mutex<Option<Vec<String>>>,
 }
 
 impl Embedded {
-    /// With the holder that is noted in `directory`, or a new one.
+    /// Starts the runtime with the holder that is recorded in `directory`, or a new one.
     pub async fn start(directory: &Path, agent: &Path) -> Result<Self, RuntimeError> {
         if !agent.is_file() {
             let reason = format!("the guest agent {} is not there", agent.display());
@@ -82,7 +82,7 @@ impl Embedded {
         self.holder.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// A new holder, if the present one is gone.
+    /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
         let find = self.directory.clone();
         let holder =
@@ -105,7 +105,7 @@ impl Embedded {
         self.templates.find(name).map_err(|error| failed("look for a template", &error))
     }
 
-    /// Why nothing could be started: a machine that isolates nothing says so with the way out.
+    /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
     async fn why_not(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
         match blocking(move || workspace_host::probe(&holder)).await {
@@ -142,7 +142,7 @@ impl Embedded {
     }
 }
 
-/// Returns whether the process that kept the namespaces has ended.
+/// Returns true if the process that held the namespaces has ended.
 fn is_gone(holder: &Holder) -> bool {
     matches!(holder, Holder::Process(held) if !held.is_running())
 }
@@ -242,11 +242,11 @@ impl Runtime for Embedded {
         Ok(Started { missing: told(&launched.missing) })
     }
 
-    fn starts_ahead(&self) -> bool {
+    fn supports_warm_pool(&self) -> bool {
         true
     }
 
-    fn keeps_quotas(&self) -> bool {
+    fn supports_quotas(&self) -> bool {
         true
     }
 
@@ -287,7 +287,7 @@ impl Runtime for Embedded {
         matches!(self.holder(), Holder::Process(_))
     }
 
-    async fn rest(&self) -> Result<(), RuntimeError> {
+    async fn release_holder(&self) -> Result<(), RuntimeError> {
         let Holder::Process(held) = self.holder() else { return Ok(()) };
         held.kill();
         let gone = async {
@@ -299,7 +299,7 @@ impl Runtime for Embedded {
         timeout(END_TIMEOUT, gone).await.map_err(stays)
     }
 
-    fn swaps(&self) -> bool {
+    fn can_swap_workspace(&self) -> bool {
         true
     }
 
@@ -314,7 +314,7 @@ impl Runtime for Embedded {
         users.map_err(|error| failed(USERS, &error))
     }
 
-    async fn deleted(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let (holder, process) = (self.holder(), running(dir, USERS)?);
         let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
         deleted.map_err(|error| failed(USERS, &error))
@@ -361,8 +361,8 @@ impl Runtime for Embedded {
             .map_err(|error| failed("count what a sandbox uses", &error))
     }
 
-    /// A sandbox's place is there before anything else of it, and goes last.
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
@@ -385,12 +385,12 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     removed.map_err(|error| failed("remove a sandbox's limits", &error))
 }
 
-/// Limits that are not kept, for people, in one line.
+/// Formats limits that are not applied, for people.
 fn told(missing: &[Missing]) -> Vec<String> {
     limits::told(missing).into_iter().collect()
 }
 
-/// The users that sandboxes have which run, by the names of their places.
+/// Lists the user ids of running sandboxes, by the names of their directories.
 fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let places = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |dir: std::fs::DirEntry| {
@@ -404,7 +404,7 @@ fn noted(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
     Process::read(&dir.process()).map_err(|error| failed("find a sandbox again", &error))
 }
 
-/// The first process of a sandbox to which something is to be done.
+/// Returns the first process of a sandbox, for an action on it.
 fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
     let process = noted(dir)?.filter(Process::is_running);
     process.ok_or_else(|| failed(action, &"the sandbox is gone"))

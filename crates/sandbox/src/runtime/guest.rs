@@ -1,4 +1,4 @@
-//! What a sandbox in a container looks like from inside, whichever runtime made the container.
+//! Sandboxes in containers as they look from inside, for all runtimes with containers.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -9,14 +9,14 @@ use workspace_host::limits::system_v_bounds;
 
 use super::Start;
 
-/// Where the guest agent's program is, inside.
+/// Path of the guest agent's program inside.
 pub(super) const AGENT: &str = "/.workspace-agent";
-/// What every program inside finds in its environment; commands get more.
+/// Environment of every program inside; commands get more.
 pub(super) const ENVIRONMENT: [&str; 3] = ["HOME=/home/sandbox", "USER=sandbox", "LANG=C.UTF-8"];
-/// The user of a sandbox that the superuser starts.
+/// User id of a sandbox that root starts.
 const USER: u32 = 1000;
 
-/// As whom everything in a sandbox runs.
+/// User and group of everything in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -24,8 +24,8 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Nobody the machine knows, if this is the superuser; else whoever this is, because he can give his files to
-    /// nobody else.
+    /// Returns an unused user for root; otherwise the user of this process, who can give files to nobody
+    /// else.
     pub(super) fn of_sandboxes() -> Self {
         if geteuid().is_root() {
             return Self { uid: USER, gid: USER };
@@ -33,7 +33,7 @@ impl User {
         Self { uid: geteuid().as_raw(), gid: getegid().as_raw() }
     }
 
-    /// Makes him the owner of what he writes to.
+    /// Makes the user the owner of directories that it writes to.
     pub(super) fn own(self, order: &Start<'_>) -> io::Result<()> {
         if !geteuid().is_root() {
             return Ok(());
@@ -46,11 +46,11 @@ impl User {
     }
 }
 
-/// What the guest agent is started with. What is secret is given to it later; so is where the server is, unless it
+/// Arguments of the guest agent. It gets secrets later, and the address of the server, too, unless it
 /// `dials_socket`.
 pub(super) fn arguments(id: &str, dials_socket: bool) -> Vec<String> {
     let (socket, start) =
-        (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START));
+        (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START_SOCKET));
     let socket = ["--socket", &socket];
     let socket = if dials_socket { &socket[..] } else { &[] };
     [&["--sandbox", id][..], socket, &["--start", &start]].concat().into_iter().map(str::to_owned).collect()
@@ -61,14 +61,15 @@ pub(super) fn arguments(id: &str, dials_socket: bool) -> Vec<String> {
 pub(super) struct Memory {
     pub(super) path: &'static str,
     pub(super) mode: u32,
-    /// Whether it is the user's own.
+    /// True if it belongs to the user.
     pub(super) owned: bool,
-    /// The part of the memory limit that it may hold, as a divisor.
+    /// Divisor of the memory limit: its largest size.
     part: u64,
 }
 
-/// Where something can be written beside the workspace. A container's runtime gives each a filesystem of its own, so
-/// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share that half.
+/// Writable directories beside the workspace. A container's runtime gives each a filesystem of its own, so
+/// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share
+/// that half.
 pub(super) const IN_MEMORY: [Memory; 4] = [
     Memory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
     Memory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },
@@ -78,7 +79,7 @@ pub(super) const IN_MEMORY: [Memory; 4] = [
 ];
 
 impl Memory {
-    /// How it is mounted.
+    /// Options of the mount.
     pub(super) fn options(&self, user: User, order: &Start<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
@@ -94,30 +95,30 @@ impl Memory {
 }
 
 const PAGE: u64 = 4096;
-/// So many files there may be in a directory in memory at least.
+/// Least number of files in a directory in memory.
 const FILES_LEAST: u64 = 256;
-/// The part of the memory limit that `/dev/shm` may hold, as a divisor.
+/// Divisor of the memory limit: the largest size of `/dev/shm`.
 const SHARED: u64 = 16;
 
-/// How much a directory in memory may hold. All of them full must leave room for processes: they would be killed
-/// otherwise, and what fills them would stay. No size would be no bound.
+/// Size of a directory in memory. When all are full, processes must have memory left: otherwise they would be
+/// killed, and the files would stay. Without a size there would be no bound.
 fn room(order: &Start<'_>, part: u64) -> Option<u64> {
     order.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
 }
 
-/// How much `/dev/shm` may hold.
+/// Size of `/dev/shm`.
 pub(super) fn shared_memory(order: &Start<'_>) -> Option<u64> {
     room(order, SHARED)
 }
 
-/// Bounds of System V shared memory and messages. Not for Docker: a daemon without root refuses to start a container with
-/// them on kernels before 5.19.
+/// Limits of System V shared memory and messages. Not for Docker: a daemon without root refuses to start a
+/// container with them on kernels before 5.19.
 pub(super) fn bounds(order: &Start<'_>) -> Vec<(String, String)> {
     let Some(memory) = order.limits.memory_bytes else { return Vec::new() };
     system_v_bounds(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 
-/// Ids and names become parts of paths and of other programs' arguments.
+/// Returns true for a valid id or name. They become parts of paths and of other programs' arguments.
 pub(super) fn is_harmless(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(harmless)

@@ -1,7 +1,7 @@
 //! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or `runsc`.
 //!
-//! A sandbox's bundle lies in its place; what the program remembers of it lies in a directory of this server's, so
-//! sandboxes are found again by asking the program.
+//! A sandbox's bundle is in its directory; the state of the program is in a directory of this server, so
+//! sandboxes are found again through the program.
 
 mod bundle;
 
@@ -36,24 +36,24 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// How long the program may take, and a started agent to come for what it is given.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How much is shown of what a program said.
+/// Time limit for the program, and for a started agent to connect for its data.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of a program's output that are shown in an error.
 const SHOWN: usize = 2_000;
 
 /// Runs sandboxes with an OCI runtime.
 #[derive(Debug)]
 pub struct Oci {
-    /// The runtime's program.
+    /// Path of the runtime's program.
     program: String,
-    /// Where it remembers what it runs.
+    /// Directory of the program's state.
     state: PathBuf,
-    /// The guest agent's program.
+    /// Path of the guest agent's program.
     agent: PathBuf,
     templates: Templates,
 }
 
-/// What the program tells of a sandbox.
+/// State of a sandbox as the program reports it.
 #[derive(Debug, Deserialize)]
 struct State {
     status: String,
@@ -62,7 +62,8 @@ struct State {
 }
 
 impl Oci {
-    /// With `program`, found as a shell finds it, which keeps its notes below `directory`.
+    /// Starts the runtime with `program`, which is searched like in a shell and keeps its state below
+    /// `directory`.
     pub async fn start(
         program: &str,
         directory: &Path,
@@ -91,7 +92,7 @@ impl Oci {
         match oci.ask(&["--version"]).await {
             Ok(Ok(version)) => {
                 let version = version.lines().next().unwrap_or_default().to_owned();
-                tracing::info!(program, version, "an OCI runtime runs sandboxes");
+                tracing::info!(program, version, "using an OCI runtime");
                 Ok(oci)
             }
             Ok(Err(reason)) => Err(unavailable(format!("`{program} --version` failed: {reason}"))),
@@ -107,9 +108,9 @@ impl Oci {
         command
     }
 
-    /// What the program answers, or complains of.
+    /// Runs the program and returns its output, or its error message.
     async fn ask(&self, words: &[&str]) -> Result<Result<String, String>, RuntimeError> {
-        let output = timeout(PATIENCE, self.command(words).output()).await;
+        let output = timeout(PROGRAM_TIMEOUT, self.command(words).output()).await;
         let output = output.map_err(|_| self.failed("be run", &"it takes too long"))?;
         let output = output.map_err(|error| self.failed("be run", &error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -120,7 +121,7 @@ impl Oci {
         RuntimeError::Failed { runtime: NAME, action, reason: format!("{}: {error}", self.program) }
     }
 
-    /// What the program knows of a sandbox; none if nothing.
+    /// Returns the state of a sandbox; `None` if the program does not have it.
     async fn state(&self, id: &str) -> Result<Option<State>, RuntimeError> {
         if !is_harmless(id) {
             return Ok(None);
@@ -134,7 +135,7 @@ impl Oci {
         }
     }
 
-    /// A descriptor of the first process, if it runs.
+    /// Returns a file descriptor of the first process, if it runs.
     async fn process(&self, id: &str) -> Result<Option<OwnedFd>, RuntimeError> {
         let Some(pid) = self.running(id).await? else { return Ok(None) };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(None) };
@@ -148,7 +149,7 @@ impl Oci {
         Ok(running.and_then(|state| Pid::from_raw(state.pid)))
     }
 
-    /// Its first process, to which something is to be done.
+    /// Returns the first process of a sandbox, for an action on it.
     async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
         let gone = || self.failed(action, &"the sandbox is gone");
         let pid = self.running(id).await?.ok_or_else(gone)?;
@@ -157,7 +158,7 @@ impl Oci {
         first.ok_or_else(|| self.failed(action, &outside::CANNOT))
     }
 
-    /// Does what takes a while to one.
+    /// Runs a blocking action on the first process of a sandbox.
     async fn blocking<T: Send + 'static>(
         &self,
         action: &'static str,
@@ -167,7 +168,7 @@ impl Oci {
         done.map_err(|error| self.failed(action, &error))?.map_err(|error| self.failed(action, &error))
     }
 
-    /// Has the program stop a sandbox.
+    /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
@@ -179,7 +180,7 @@ impl Oci {
         Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
     }
 
-    /// Has it go on, if it is stopped.
+    /// Resumes a sandbox with the program, if it is paused.
     async fn resume(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let state = self.state(id).await?;
         if state.is_some_and(|state| state.status == "paused") {
@@ -197,17 +198,17 @@ impl Oci {
         let mut command = self.command(&["run", "--detach", "--bundle"]);
         command.arg(&bundle).arg(order.id).stdout(log).stderr(also);
         let handover = Handover::open(order.dir).map_err(wrong)?;
-        let run = timeout(PATIENCE, command.status()).await;
+        let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
         let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
         if !run.success() {
             return Err(self.failed("start a sandbox", &said(order.dir)));
         }
         let reason = tokio::select! {
-            given = timeout(PATIENCE, hand_over(handover, order.token, order.egress.cloned())) => match given {
+            given = timeout(PROGRAM_TIMEOUT, hand_over(handover, order.token, order.egress.cloned())) => match given {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
-                Err(_) => format!("the guest agent did not come within {} s", PATIENCE.as_secs()),
+                Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
             ended = self.ended(order.id, order.dir) => {
                 ended?;
@@ -217,7 +218,7 @@ impl Oci {
         Err(self.failed("start the guest agent", &reason))
     }
 
-    /// Refuses programs whose sandboxes do not use the kernel's network: what is put up there they would not see.
+    /// Refuses programs whose sandboxes do not use the kernel's network: the policy would not apply to them.
     fn check_network(&self) -> Result<(), RuntimeError> {
         let name = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
         if !["runsc", "kata"].iter().any(|other| name.starts_with(other)) {
@@ -237,7 +238,7 @@ impl Oci {
         bundle.write(order).map_err(|error| self.failed("write a bundle", &error))
     }
 
-    /// The directory of a template; none for `base`.
+    /// Directory of a template; `None` for `base`.
     fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
         if name == BASE {
             return Ok(None);
@@ -259,7 +260,8 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// What else is asked for in a bundle and cannot be had is an error of its start.
+    /// Mounts of this server are visible to the program. A bundle with something else that is missing fails
+    /// at its start.
     async fn mounts(&self) -> Result<Holder, String> {
         Ok(Holder::Machine)
     }
@@ -286,11 +288,11 @@ impl Runtime for Oci {
         Ok(Started::default())
     }
 
-    async fn is_running(&self, id: &str, _place: &SandboxDir) -> Result<bool, RuntimeError> {
+    async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn ended(&self, id: &str, _place: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
         ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
@@ -314,7 +316,7 @@ impl Runtime for Oci {
         self.blocking(THAW, move || freeze::thaw(&note)).await
     }
 
-    fn swaps(&self) -> bool {
+    fn can_swap_workspace(&self) -> bool {
         outside::may_enter()
     }
 
@@ -329,7 +331,7 @@ impl Runtime for Oci {
         self.blocking(USERS, users).await
     }
 
-    async fn deleted(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
+    async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let process = self.first(id, dir, USERS).await?;
         self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
     }
@@ -361,7 +363,7 @@ impl Runtime for Oci {
             _ => {}
         }
         if let Some(process) = process {
-            let ended = timeout(PATIENCE, ended(process)).await;
+            let ended = timeout(PROGRAM_TIMEOUT, ended(process)).await;
             let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
@@ -376,7 +378,7 @@ impl Runtime for Oci {
         usage.map_err(|error| self.failed("count what a sandbox uses", &error))
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         let listed = self.ask(&["list", "--quiet"]).await?;
         let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
         Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_harmless(id)).collect())
@@ -395,21 +397,21 @@ impl Runtime for Oci {
     }
 }
 
-/// Whether a program complains that it knows of no such sandbox: `runc` says so, `crun` names the file that it has of
-/// every one.
+/// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
+/// its state.
 fn is_unknown(id: &str, complaint: &str) -> bool {
     let no_file = complaint.contains(&format!("/{id}/status`: No such file or directory"));
     no_file || complaint.contains("does not exist")
 }
 
-/// The end of what the program and the agent said.
+/// Returns the end of the output of the program and the agent.
 fn said(dir: &SandboxDir) -> String {
     let said = std::fs::read_to_string(dir.log()).unwrap_or_default();
     let said = said.trim();
     said.char_indices().rev().nth(SHOWN).map_or(said, |(at, _)| &said[at..]).to_owned()
 }
 
-/// Where the program finds others; not everybody's has what only the superuser runs.
+/// Search path of the program, with directories that only root has in its own.
 fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");

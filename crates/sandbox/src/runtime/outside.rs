@@ -1,4 +1,4 @@
-//! What is done to a running sandbox from outside, by way of its first process.
+//! Actions on a running sandbox from outside, through its first process.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -14,14 +14,14 @@ use workspace_host::{HostError, Process, settle_swap_given, swap_given};
 use super::guest::User;
 use crate::sandbox_dir::SandboxDir;
 
-/// What is being done, where it fails.
+/// Action in errors of [`workspace_users`].
 pub(super) const USERS: &str = "find who uses a workspace";
-/// The same.
+/// Action in errors of a swap.
 pub(super) const SWAP: &str = "replace a workspace";
-/// Why a runtime cannot.
+/// Reason of a runtime without access to the mounts of its sandboxes.
 pub(super) const CANNOT: &str = "it cannot reach the mounts of its sandboxes here";
 
-/// Who uses the workspace of a sandbox, ended if they are to.
+/// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
 pub(super) fn workspace_users(
     holder: &Holder,
     process: &Process,
@@ -37,18 +37,19 @@ pub(super) fn workspace_users(
     }
 }
 
-/// How many bytes of a sandbox's workspace are in files that have no name any more.
+/// Bytes of a sandbox's workspace in deleted files that are still open.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
     users::deleted(holder, process)
 }
 
-/// Whether this process may change what is mounted in containers that others run.
+/// Returns true if this process may change the mounts of containers that others run.
 pub(super) fn may_enter() -> bool {
     geteuid().is_root()
 }
 
-/// The first process of a container that others run, by its number; none if it is not on this machine. The number may
-/// mean somebody else here: a daemon may be elsewhere. Nobody else has this sandbox's sockets.
+/// First process of a container that others run, by its PID; `None` if it is not on this machine. The PID may
+/// be of another process here: a daemon may be on another machine. No other process has this sandbox's
+/// sockets.
 pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
     let Ok(process) = Process::of(pid) else { return Ok(None) };
@@ -71,7 +72,7 @@ pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), 
     swap_given(&Holder::Machine, process, workspace)
 }
 
-/// Returns whether a directory is the workspace of a container.
+/// Returns true if a directory is the workspace of a container.
 pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
     settle_swap_given(&Holder::Machine, process, workspace)
 }

@@ -1,14 +1,14 @@
-//! Noting that a sandbox is stopped by a program that runs it, and that knows by itself how to let it go on.
+//! Note that a sandbox was paused by the program that runs it, which knows how to resume it.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 
 use crate::sandbox_dir::SandboxDir;
 
-/// What such a note says. What others note is different.
+/// Content of the note. Notes of other freezes differ.
 const PAUSED: &str = "paused\n";
 
-/// Notes it, before it is done. A sandbox is frozen once at a time.
+/// Writes the note, before the pause. A sandbox is frozen once at a time.
 pub(super) fn note(dir: &SandboxDir) -> io::Result<()> {
     let mut file = match File::create_new(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -22,7 +22,7 @@ pub(super) fn note(dir: &SandboxDir) -> io::Result<()> {
     })
 }
 
-/// Whether it is noted.
+/// Returns true if the note exists.
 pub(super) fn is_noted(dir: &SandboxDir) -> io::Result<bool> {
     match fs::read(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -30,7 +30,7 @@ pub(super) fn is_noted(dir: &SandboxDir) -> io::Result<bool> {
     }
 }
 
-/// Removes the note, if it is there.
+/// Removes the note, if it exists.
 pub(super) fn forget(dir: &SandboxDir) -> io::Result<()> {
     match fs::remove_file(dir.frozen()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

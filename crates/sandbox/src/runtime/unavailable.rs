@@ -1,4 +1,4 @@
-//! What there is where no runtime can be used.
+//! The runtime of a machine where no other one can be used.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::{Runtime, RuntimeError, Start, Started, Template, Usage};
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
-/// Runs nothing, and says why.
+/// A runtime that runs nothing, and reports the reason.
 #[derive(Debug)]
 pub struct Unavailable {
     name: &'static str,
@@ -19,12 +19,12 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// In place of the runtime of that name.
+    /// Makes the replacement of the runtime with that name.
     pub fn new(name: &'static str, reason: String) -> Self {
         Self { name, reason, templates: None }
     }
 
-    /// With the templates of the runtime in whose place it is: they can be seen to all the same.
+    /// Sets the templates of the runtime that it replaces: they can be managed all the same.
     pub fn with_templates(self, directory: PathBuf) -> Result<Self, RuntimeError> {
         let templates = Templates::new(directory);
         templates.clear().map_err(|error| self.failed("clear away unfinished templates", &error))?;
@@ -70,7 +70,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
@@ -79,7 +79,7 @@ impl Runtime for Unavailable {
         listed(templates).map_err(|error| self.failed("look for templates", &error))
     }
 
-    /// Asked before anything of a sandbox is made; so nothing has to be undone.
+    /// Fails. Called before anything of a sandbox is made, so nothing has to be undone.
     async fn variables(&self, _: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         self.error()
     }

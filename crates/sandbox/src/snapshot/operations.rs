@@ -1,11 +1,12 @@
-//! Sandboxes and snapshots: what a sandbox holds is committed, replaced, and given to others.
+//! Commit, fork and restore: the workspace of a sandbox becomes a snapshot, is replaced by one, and is copied
+//! to other sandboxes.
 //!
-//! While a workspace is read, everything in its sandbox stands still, so that a snapshot is a moment in time. Whoever is
-//! killed meanwhile has noted in the sandbox's place that it stands still; the next server lets it go on.
+//! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is noted
+//! in the directory of the sandbox; if the server is killed meanwhile, the next one thaws it.
 //!
-//! Each operation stops when its request does (see [`crate::lifecycle::cancellable`]), and then it was not done: a commit made no
-//! snapshot, a fork no sandbox, and a restore either left the workspace as it was or, once the workspace is being
-//! replaced, is finished.
+//! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
+//! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
+//! the workspace is being replaced, a restore is finished.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use workspace_workspace::{Cancellable, Changes, Committed, Materialize, Workspac
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::cancellable::{lost, until};
-use crate::lifecycle::create::Caller;
-use crate::lifecycle::operation::limited;
+use crate::lifecycle::cancellable::{join_error, or_cancelled};
+use crate::lifecycle::create::Creator;
+use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::sandbox_dir::SandboxDir;
@@ -31,72 +32,73 @@ use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};
 use crate::snapshot::swap::Swap;
 
-/// How many sandboxes one fork may make.
+/// Largest number of sandboxes that one fork makes.
 pub const FORKS_MAX: u32 = 1_000;
-/// Attempts to replace a workspace whose users were ended, and the pause between them. The last one ends everybody in it.
+/// Attempts to replace a workspace whose users were ended, and the pause between them. The last one ends
+/// everybody in it.
 const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
-/// Longest message of a snapshot.
+/// Longest message of a snapshot, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 
-/// What to say about a snapshot of a sandbox.
+/// Description of a new snapshot of a sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct NewCommit {
-    /// Why it is made.
+    /// Message of the snapshot.
     pub message: String,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is answered before it is on disk: a crash of the machine may lose it.
+    /// Returns before the snapshot is on disk: a crash of the machine may lose it.
     pub buffered: bool,
 }
 
-/// How a sandbox was stopped while it was read.
+/// The time in which a sandbox was frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
-    /// By what; nothing where nothing ran.
+    /// Method of the freeze; `None` if nothing ran.
     pub frozen: Option<Frozen>,
-    /// For how long.
+    /// Duration.
     pub lasted: Duration,
 }
 
-/// A snapshot of a sandbox.
+/// A commit of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// The snapshot, and what is not in it.
+    /// The snapshot, and files that are not in it.
     pub committed: Committed,
-    /// How the sandbox was stopped meanwhile.
+    /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
 
 /// A sandbox that was restored.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// The sandbox.
+    /// The sandbox after the restore.
     pub view: View,
-    /// The processes that had to end.
+    /// Processes that were ended.
     pub ended: Vec<WorkspaceUser>,
-    /// How long everything stood still.
+    /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
 
-/// What forks are made with, where they are not like the sandbox they come from.
+/// Parameters of a fork, where the new sandboxes differ from the original.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
-    /// How many.
+    /// Number of sandboxes.
     pub count: u32,
-    /// How long they live.
+    /// Lifetime of the new sandboxes.
     pub timeout: Option<Duration>,
     /// Labels in addition to those of the sandbox.
     pub labels: BTreeMap<String, String>,
-    /// What to say about the snapshot that they are made from.
+    /// Description of the snapshot that they are made from.
     pub commit: NewCommit,
 }
 
-/// Sandboxes made from another one's present state.
+/// Sandboxes made from the present state of another one.
 #[derive(Debug, Clone)]
 pub struct Forked {
-    /// What they were made from.
+    /// The snapshot that they are made from.
     pub taken: Taken,
-    /// The sandboxes.
+    /// The new sandboxes.
     pub views: Vec<View>,
 }
 
@@ -112,17 +114,19 @@ impl NewCommit {
 }
 
 impl Service {
-    /// Makes what a sandbox holds a snapshot of its owner's. What runs in it goes on.
+    /// Makes a snapshot of a sandbox's workspace, which belongs to the owner of the sandbox. Processes keep
+    /// running after it.
     pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<Taken> {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
-        self.must_have_snapshot_room(scope, 1).await?;
+        self.check_snapshot_quota(scope, 1).await?;
         self.cancellable(|service, cancel| async move { service.commit_now(&sandbox.id, new, &cancel).await })
             .await
     }
 
-    /// An error unless an owner may have so many snapshots more. Those who see everything may have any number.
-    pub async fn must_have_snapshot_room(&self, scope: &Scope, more: u64) -> Result<()> {
+    /// Fails unless the owner may have `more` further snapshots. A caller with access to all sandboxes has no
+    /// quota.
+    pub async fn check_snapshot_quota(&self, scope: &Scope, more: u64) -> Result<()> {
         let Some(owner) = scope.owner() else { return Ok(()) };
         let limit = self.settings().snapshots_per_owner;
         if limit > 0 && self.0.catalog.snapshots().count(owner).await? + more > u64::from(limit) {
@@ -131,8 +135,8 @@ impl Service {
         let (bytes, limit) =
             (self.0.catalog.snapshots().bytes(owner).await?, self.settings().snapshot_bytes_per_owner);
         if bytes >= limit {
-            // What was deleted counts until then.
-            self.collect_for_room();
+            // Deleted snapshots count until garbage is collected.
+            self.start_gc();
             return Err(SandboxError::SnapshotsTooLarge { owner: owner.to_owned(), bytes, limit });
         }
         Ok(())
@@ -154,26 +158,26 @@ impl Service {
             match self.while_frozen(sandbox, self.commit_still(id, snapshot, cancel)).await? {
                 (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
                 (committed, thawed) => {
-                    // Whoever asked is told that it failed, so nobody knows of the snapshot.
+                    // The client gets an error, so it does not learn of the snapshot.
                     self.forget_snapshot(id, &committed.snapshot).await;
                     return Err(thawed.err().unwrap_or(SandboxError::Cancelled));
                 }
             };
         drop(operation);
         if !buffered {
-            // Nobody has to stand still for this.
+            // The sandbox need not be frozen for this.
             if let Err(error) = self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await {
                 self.forget_snapshot(id, &committed.snapshot).await;
                 return Err(error);
             }
         }
-        self.note_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
+        self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
         Ok(Taken { committed, pause })
     }
 
-    /// Notes whose a snapshot is that was made in a sandbox. One that cannot be noted goes: nobody could see it or remove it.
-    /// It made the store larger by `stored` bytes.
-    pub(crate) async fn note_snapshot(
+    /// Records the owner of a snapshot that was made in a sandbox. If that fails the snapshot is removed:
+    /// nobody could see or remove it. It made the store larger by `stored` bytes.
+    pub(crate) async fn record_snapshot(
         &self,
         owner: &str,
         snapshot: &Snapshot,
@@ -181,36 +185,36 @@ impl Service {
         stored: &AtomicU64,
     ) -> Result<()> {
         let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
-        let noted = self.0.catalog.snapshots().add(owner, &id, Some(sandbox), bytes).await;
-        if noted.is_err() {
+        let recorded = self.0.catalog.snapshots().add(owner, &id, Some(sandbox), bytes).await;
+        if recorded.is_err() {
             self.forget_snapshot(sandbox, snapshot).await;
         }
-        Ok(noted?)
+        Ok(recorded?)
     }
 
-    /// Removes the last snapshot of a sandbox from the store, if that can be done.
+    /// Removes the last snapshot of a sandbox from the store, if possible.
     async fn forget_snapshot(&self, sandbox: &str, snapshot: &Snapshot) {
         let (id, snapshot) = (sandbox.to_owned(), snapshot.clone());
         let name = snapshot.id;
         let removed = self.on_workspaces(move |workspaces| workspaces.uncommit(&id, &snapshot)).await;
         if let Err(error) = removed {
-            tracing::warn!(snapshot = %name, %error, "a snapshot that nobody has is left");
+            tracing::warn!(snapshot = %name, %error, "failed to remove a snapshot without an owner");
         }
     }
 
-    /// Takes back a snapshot that was made for something which was not done.
-    async fn take_back_snapshot(&self, sandbox: &Sandbox, snapshot: &Snapshot) {
+    /// Removes a snapshot that was made for an operation which failed.
+    async fn remove_unused_snapshot(&self, sandbox: &Sandbox, snapshot: &Snapshot) {
         match self.0.catalog.snapshots().remove(Some(&sandbox.owner), &snapshot.id.to_string()).await {
-            // Somebody else has it by now.
+            // Another owner has it by now.
             Ok(true) => {}
             Ok(false) => self.forget_snapshot(&sandbox.id, snapshot).await,
             Err(error) => {
-                tracing::warn!(snapshot = %snapshot.id, %error, "a snapshot that nobody wanted is left");
+                tracing::warn!(snapshot = %snapshot.id, %error, "failed to remove the snapshot of a failed fork");
             }
         }
     }
 
-    /// Makes what a workspace holds a snapshot, while nobody writes to it.
+    /// Makes a snapshot of a workspace to which nobody writes.
     pub(crate) async fn commit_still(
         &self,
         id: &str,
@@ -221,8 +225,8 @@ impl Service {
         self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
     }
 
-    /// Reads what differs between a sandbox's workspace and what it was made from. The trees stop with the flag of their
-    /// store's handle, which closing the service sets.
+    /// Compares a sandbox's workspace with the snapshot that it was made from. The comparison stops with the
+    /// cancel flag of its store handle, which closing the service sets.
     pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, Pause)> {
         let sandbox = self.find_here(scope, id).await?;
         self.cancellable(|service, cancel| async move {
@@ -237,9 +241,10 @@ impl Service {
         .await
     }
 
-    /// Makes a running sandbox hold another snapshot. Processes that are in a directory of its workspace, or have something
-    /// open or mapped there, end; unless that is to be forced, their being there is an error. Those that are in the
-    /// workspace itself go on, and find themselves in the restored one.
+    /// Replaces the workspace of a running sandbox by a snapshot. Processes that have their working directory
+    /// in a directory of the workspace, or something open or mapped there, are ended with `force`; without it
+    /// they are an error. Processes whose working directory is the workspace itself keep running, in the
+    /// restored one.
     pub async fn restore(
         &self,
         scope: &Scope,
@@ -266,46 +271,50 @@ impl Service {
         let sandbox = &self.current(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
-        // Before anybody is ended for it.
+        // Before any process is ended.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         if known.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
-        let must_be_free = async || {
+        let check_unused = async || {
             let users = if force { Vec::new() } else { self.workspace_users(&handle, None).await? };
             match users.is_empty() {
                 true => Ok(()),
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
             }
         };
-        must_be_free().await?;
-        // So is what takes long or may fail, in a turn as when a sandbox is made.
-        // The lock is held meanwhile, and what has it is not ended for the disk it takes: the wait has a bound.
-        let turn = until(cancel, timeout(OPERATION_WAIT, self.0.fills.acquire(&sandbox.owner))).await?;
+        check_unused().await?;
+        // Materialization takes long and may fail, so it needs a permit as in a creation. The operation lock
+        // is held meanwhile, and a sandbox under that lock is not stopped for the disk: the wait has a bound.
+        let permit =
+            or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.fill_permits.acquire(&sandbox.owner)))
+                .await?;
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
-        let turn = turn.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
+        let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
         let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
-        drop(turn);
-        must_be_free().await?;
+        drop(permit);
+        check_unused().await?;
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut whose = WorkspaceUsers::Bound;
+        let mut users_to_end = WorkspaceUsers::Bound;
         let pause = loop {
             left -= 1;
             cancel.check()?;
             if force {
-                ended.extend(self.workspace_users(&handle, Some((whose, Duration::ZERO))).await?);
+                ended.extend(self.workspace_users(&handle, Some((users_to_end, Duration::ZERO))).await?);
             }
             match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
-                // Of those that go on, some may be in a directory each time: in the end they go as well.
+                // Of the processes that keep running, some may be in a directory each time: in the end all
+                // are ended.
                 Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
                     if left == 1 {
-                        whose = WorkspaceUsers::All;
+                        users_to_end = WorkspaceUsers::All;
                     }
                 }
-                // Files of processes that were just ended may be open still: what is frozen does not close them.
+                // Files of processes that were just ended may still be open: a frozen process does not close
+                // them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
             }
@@ -319,16 +328,16 @@ impl Service {
         Ok(Restored { view, ended, pause })
     }
 
-    /// Gives a sandbox, of which nothing runs, another workspace. If that fails, or is cancelled before the workspace is
-    /// replaced, it has the one it had.
+    /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
+    /// replaced, the sandbox keeps the former one.
     async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let (id, dir) = (handle.id.as_str(), &handle.dir);
-        // Somebody may have come to use it before everything stood still.
+        // A process may have begun to use it before the freeze.
         let users = self.workspace_users(handle, None).await?;
         if !users.is_empty() {
             return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
-        let may_move = self.0.runtime.swaps();
+        let may_move = self.0.runtime.can_swap_workspace();
         let name = id.to_owned();
         let switched = self
             .on_workspaces_until(cancel, move |workspaces| {
@@ -344,7 +353,7 @@ impl Service {
             return Err(SandboxError::Cancelled);
         }
         let swapped = match self.unmounted(id).await {
-            // Nothing was begun.
+            // Nothing was changed yet.
             Some(error) => Swap::NotDone(error),
             None => self.swap(id, dir, &switched.made.path).await,
         };
@@ -353,28 +362,28 @@ impl Service {
             Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
             Swap::NotDone(error) => {
                 self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
-                Err(self.unmoved(id, dir, error).await)
+                Err(self.explain_unswapped(id, dir, error).await)
             }
             Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
         }
     }
 
-    /// The processes that use the workspace of a sandbox, ended if they are to.
+    /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
     async fn workspace_users(
         &self,
         handle: &SandboxHandle,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>> {
-        match limited(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
+        match with_runtime_timeout(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
             Ok(users) => Ok(users),
-            Err(error) => Err(self.unmoved(&handle.id, &handle.dir, error).await),
+            Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
         }
     }
 
-    /// The reason why a sandbox does not get another workspace: its state, or the runtime. Those who hold its mounts may
-    /// have died, for instance.
-    async fn unmoved(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
-        match self.reason(id, dir, error).await {
+    /// Explains why a sandbox does not get another workspace: its state, or the runtime. The holder of its
+    /// mounts may have died, for instance.
+    async fn explain_unswapped(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
+        match self.explain(id, dir, error).await {
             SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
                 let reason = format!(
                     "it cannot be replaced where it is ({source}); fork the sandbox, or commit it, and go on there"
@@ -385,21 +394,21 @@ impl Service {
         }
     }
 
-    /// Removes what was in a workspace before it was restored. Nobody waits for it.
+    /// Removes the former files of a restored workspace in the background.
     pub(crate) fn forget_former(&self, id: &str) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
             let gone = service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await;
             if let Err(error) = gone {
-                // The next restore, or the end of the sandbox, tries again.
-                tracing::warn!(sandbox = id, %error, "what was restored from is still there");
+                // The next restore, or the removal of the sandbox, tries again.
+                tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");
             }
         });
     }
 
-    /// Makes sandboxes like one, whose workspaces hold what that one's holds now. All of them, or none.
-    pub async fn fork(&self, scope: &Scope, id: &str, wanted: Caller, fork: Fork) -> Result<Forked> {
+    /// Makes sandboxes like one, with its present workspace: all of them, or none.
+    pub async fn fork(&self, scope: &Scope, id: &str, creator: Creator, fork: Fork) -> Result<Forked> {
         if fork.count == 0 || fork.count > FORKS_MAX {
             let message = format!("1 to {FORKS_MAX} are allowed");
             return Err(SandboxError::Invalid { field: "count", message });
@@ -407,13 +416,13 @@ impl Service {
         check_labels(&fork.labels)?;
         fork.commit.check()?;
         let sandbox = self.find_here(scope, id).await?;
-        // Before anything stands still for it, and a snapshot is made that nobody wants then.
+        // Checked before the freeze, and before a snapshot is made that would be unwanted.
         let like = like(&sandbox, &fork)?;
-        self.must_be_possible(&like).await?;
-        self.must_have_snapshot_room(scope, 1).await?;
-        self.must_have_room(&wanted, fork.count).await?;
+        self.check_creatable(&like).await?;
+        self.check_snapshot_quota(scope, 1).await?;
+        self.check_capacity(&creator, fork.count).await?;
         self.cancellable(|service, cancel| async move {
-            service.fork_now(&sandbox, like, wanted, fork, &cancel).await
+            service.fork_now(&sandbox, like, creator, fork, &cancel).await
         })
         .await
     }
@@ -422,26 +431,26 @@ impl Service {
         &self,
         sandbox: &Sandbox,
         like: NewSandbox,
-        wanted: Caller,
+        creator: Creator,
         fork: Fork,
         cancel: &Cancel,
     ) -> Result<Forked> {
         let taken = self.commit_now(&sandbox.id, fork.commit, cancel).await?;
         let new = NewSandbox { snapshot: Some(taken.committed.snapshot.id), ..like };
-        // No more at once than one owner's are made at once: the others do not stand in the way of whoever waits.
-        let turns = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
+        // No more at once than the limit of one owner: the rest does not fill the queue.
+        let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let made = (0..fork.count).map(|_| {
-            let (service, wanted, new) = (self.clone(), wanted.clone(), new.clone());
-            let (turns, cancel) = (Arc::clone(&turns), cancel.clone());
+            let (service, creator, new) = (self.clone(), creator.clone(), new.clone());
+            let (semaphore, cancel) = (Arc::clone(&semaphore), cancel.clone());
             tokio::spawn(async move {
-                let _turn = until(&cancel, turns.acquire()).await?;
-                service.create_until(&cancel, wanted, new).await
+                let _permit = or_cancelled(&cancel, semaphore.acquire()).await?;
+                service.create_cancellable(&cancel, creator, new).await
             })
         });
         let mut views = Vec::new();
         let mut failed = None;
         for one in made.collect::<Vec<_>>() {
-            match one.await.unwrap_or_else(|error| Err(lost(error))) {
+            match one.await.unwrap_or_else(|error| Err(join_error(error))) {
                 Ok(view) => views.push(view),
                 Err(error) => failed = Some(error),
             }
@@ -449,17 +458,17 @@ impl Service {
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
         let Some(error) = failed else { return Ok(Forked { taken, views }) };
         self.remove_forks(views).await;
-        self.take_back_snapshot(sandbox, &taken.committed.snapshot).await;
+        self.remove_unused_snapshot(sandbox, &taken.committed.snapshot).await;
         Err(error)
     }
 
-    /// Removes forks of which nobody is told.
+    /// Removes the sandboxes of a failed fork.
     async fn remove_forks(&self, views: Vec<View>) {
-        let turns = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
+        let semaphore = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
         let removed = views.into_iter().map(|view| {
-            let (service, turns) = (self.clone(), Arc::clone(&turns));
+            let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
-                let _turn = turns.acquire().await;
+                let _permit = semaphore.acquire().await;
                 if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, false).await {
                     tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
                 }
@@ -472,8 +481,8 @@ impl Service {
         }
     }
 
-    /// Does something while nothing in a sandbox runs, for whoever holds its lock. The result stands even if the sandbox
-    /// could not be thawed after it.
+    /// Runs `work` while a sandbox is frozen. The caller holds its operation lock. The result of `work`
+    /// stands even if the sandbox could not be thawed after it.
     async fn while_frozen<T>(
         &self,
         sandbox: &Sandbox,
@@ -483,25 +492,25 @@ impl Service {
         let (id, dir) = (sandbox.id.as_str(), self.dir(&sandbox.id));
         let runs = match sandbox.state {
             State::Running => true,
-            // What runs in one that is not made yet, or goes, is about to change anyway.
+            // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
-            // Nobody knows which directory is its workspace.
+            // It is unknown which directory is its workspace.
             State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
-            // One whose guest is lost has processes all the same.
-            State::Error => limited(self.0.runtime.is_running(id, &dir)).await?,
+            // A sandbox whose agent is lost still has processes.
+            State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,
         };
         let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
         let handle = self.handle(id);
-        let silence = handle.as_ref().map(|handle| handle.guest.expect_freeze());
+        let expected_freeze = handle.as_ref().map(|handle| handle.guest.expect_freeze());
         let done = work.await;
         let thawed = if runs { self.thaw(id, &dir).await } else { Ok(()) };
-        drop(silence);
+        drop(expected_freeze);
         Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
     }
 }
 
-/// What another sandbox like this one is made with, but for the snapshot.
+/// Parameters of another sandbox like this one, without the snapshot.
 fn like(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
     let config = config_of(sandbox)?;
     let network = match sandbox.network.as_str() {

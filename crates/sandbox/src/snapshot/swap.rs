@@ -1,8 +1,8 @@
 //! Moving a running sandbox to the new directory of its workspace, the last step of a restore.
 //!
-//! A helper process of the runtime does it, and may die or not answer. Then the sandbox itself is looked at: which of the
-//! two directories does it have? Where that cannot be told, both stay, the workspace stays marked as switching, and the
-//! sandbox is in `error` until it can.
+//! A helper process of the runtime does it, and may die or not answer. Then the server checks which of the
+//! two directories the sandbox has. If that is unknown, both stay, the workspace stays marked as switching,
+//! and the sandbox is in `error` until it is known.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use workspace_workspace::WorkspaceError;
 use crate::config::Config;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::operation::{failed, limited};
+use crate::lifecycle::operation::{operation_error, with_runtime_timeout};
 use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
 use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, config_of};
 
 const ACTION: &str = "replace the workspace";
-/// Attempts to find out what came of a swap, and the pause between them.
-const LOOK_ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(200));
+/// Attempts to find out the outcome of a swap, and the pause between them.
+const CHECK_ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(200));
 
 /// Outcome of a swap.
 pub(crate) enum Swap {
     /// The sandbox has the new directory.
     Done,
-    /// It has the former one.
+    /// It has the former directory.
     NotDone(RuntimeError),
     /// It has one of them.
     Unknown(RuntimeError),
@@ -38,14 +38,14 @@ pub(crate) enum Swap {
 impl Service {
     /// Moves a sandbox to the new directory of its workspace.
     pub(crate) async fn swap(&self, id: &str, dir: &SandboxDir, path: &Path) -> Swap {
-        match limited(self.0.runtime.swap(id, dir, path)).await {
+        match with_runtime_timeout(self.0.runtime.swap(id, dir, path)).await {
             Ok(()) => Swap::Done,
             Err(error) => self.outcome(id, dir, error).await,
         }
     }
 
-    /// The reason why a sandbox cannot be moved to the new directory of its workspace, if that is none any more: whoever
-    /// held its mount may have died, and an empty directory was left.
+    /// Returns an error if the new directory of a workspace is not mounted any more: the holder of its mount
+    /// may have died and left an empty directory.
     pub(crate) async fn unmounted(&self, id: &str) -> Option<RuntimeError> {
         let name = id.to_owned();
         match self.on_workspaces(move |workspaces| workspaces.is_there(&name)).await {
@@ -59,9 +59,9 @@ impl Service {
         RuntimeError::Failed { runtime: self.0.runtime.name(), action: ACTION, reason: reason.to_owned() }
     }
 
-    /// Finds out what came of a swap that failed with `error`.
+    /// Finds out the outcome of a swap that failed with `error`.
     async fn outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
-        let (mut left, pause) = LOOK_ATTEMPTS;
+        let (mut left, pause) = CHECK_ATTEMPTS;
         loop {
             left -= 1;
             let more = match self.is_swapped(id, dir).await {
@@ -69,14 +69,14 @@ impl Service {
                 Ok(false) => return Swap::NotDone(error),
                 Err(more) => more,
             };
-            if let Ok(false) = limited(self.0.runtime.is_running(id, dir)).await {
-                // Of one that has ended nobody uses either directory.
+            if let Ok(false) = with_runtime_timeout(self.0.runtime.is_running(id, dir)).await {
+                // Nothing uses either directory of a sandbox that has ended.
                 return Swap::NotDone(error);
             }
             if left == 0 {
                 return Swap::Unknown(self.swap_failed(&format!("{error}; then {more}")));
             }
-            tracing::warn!(sandbox = id, error = %more, "failed to look at a workspace, trying again");
+            tracing::warn!(sandbox = id, error = %more, "failed to check which workspace a sandbox has, trying again");
             sleep(pause).await;
         }
     }
@@ -86,39 +86,39 @@ impl Service {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
         match self.on_workspaces(move |workspaces| workspaces.switching_between(&name)).await? {
-            (Some(new), _) => Ok(limited(runtime.settle_swap(id, dir, &new)).await?),
-            (None, Some(former)) => Ok(!limited(runtime.settle_swap(id, dir, &former)).await?),
+            (Some(new), _) => Ok(with_runtime_timeout(runtime.settle_swap(id, dir, &new)).await?),
+            (None, Some(former)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &former)).await?),
             (None, None) => Err(self.swap_failed("neither of its workspaces is mounted any more").into()),
         }
     }
 
-    /// Puts a sandbox in `error` of which nobody knows which directory is its workspace, and goes on looking. Returns the
-    /// error for whoever asked for the restore.
+    /// Puts a sandbox in `error` because it is unknown which directory is its workspace, and keeps checking
+    /// in the background. Returns the error for the client of the restore.
     pub(crate) async fn leave_undecided(&self, id: &str, error: RuntimeError) -> SandboxError {
         tracing::error!(sandbox = id, %error, "failed to find out whether a workspace was replaced");
         let reason = undecided(&error);
-        if let Err(error) = self.mark(id, State::Error, &without_host_paths(&reason)).await {
+        if let Err(error) = self.set_state(id, State::Error, &without_host_paths(&reason)).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox with an unknown workspace");
         }
         let (service, name) = (Arc::downgrade(&self.0), id.to_owned());
         tokio::spawn(async move { recover_again(&service, &name).await });
-        failed(id, self.swap_failed(&reason))
+        operation_error(id, self.swap_failed(&reason))
     }
 
-    /// Returns true if nobody knows which directory is the workspace of a sandbox.
+    /// Returns true if it is unknown which directory is the workspace of a sandbox.
     pub(crate) async fn is_undecided(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
         Ok(self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?.is_some())
     }
 
-    /// Lets a sandbox that was left undecided be used again, once it is known which directory is its workspace.
+    /// Sets an undecided sandbox to `running`, once it is known which directory is its workspace.
     pub(crate) async fn decide(&self, handle: &SandboxHandle, sandbox: &Sandbox) -> Result<()> {
         if sandbox.state != State::Error || !self.is_undecided(&handle.id).await? {
             return Ok(());
         }
         self.finish_interrupted(&handle.id, &handle.dir).await?;
         if !handle.guest.is_connected() {
-            // It is running when its guest is back.
+            // It is set to `running` when its agent is back.
             return Ok(());
         }
         let running = |sandbox: &Sandbox| {
@@ -128,13 +128,13 @@ impl Service {
         self.change(&handle.id, running, &[EventKind::SandboxRunning]).await.map(|_| ())
     }
 
-    /// Lets a sandbox go on that a server which is gone has stopped, and finishes what it was doing.
+    /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
     pub(crate) async fn finish_interrupted(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
         if let Some(path) = path {
             let swapped = match self.unmounted(id).await {
-                // One that went on has written to the directory it has.
+                // One that was thawed has written to the directory that it has.
                 None if dir.frozen().exists() => self.swap(id, dir, &path).await,
                 None => self.outcome(id, dir, self.swap_failed("it was interrupted")).await,
                 Some(error) => self.outcome(id, dir, error).await,
@@ -147,13 +147,13 @@ impl Service {
                     self.forget_former(id);
                 }
                 Swap::NotDone(error) => {
-                    tracing::warn!(sandbox = id, %error, "took back an interrupted restore");
+                    tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
                     self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
                 }
                 Swap::Unknown(error) => {
-                    // It must not stand still for ever because of that.
+                    // It must not stay frozen because of that.
                     self.thaw(id, dir).await?;
-                    return Err(failed(id, self.swap_failed(&undecided(&error))));
+                    return Err(operation_error(id, self.swap_failed(&undecided(&error))));
                 }
             }
         }
@@ -161,7 +161,8 @@ impl Service {
         self.note_restored(id).await
     }
 
-    /// Writes down what a workspace was restored to last. A server that was killed may have restored it and not noted that.
+    /// Records the snapshot that a workspace was restored to. A server that was killed may have restored it
+    /// without recording that.
     async fn note_restored(&self, id: &str) -> Result<()> {
         let name = id.to_owned();
         let base = match self.on_workspaces(move |workspaces| workspaces.record(&name)).await {

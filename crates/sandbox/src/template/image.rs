@@ -1,4 +1,4 @@
-//! What an archive holds: a root filesystem, or an image in layers.
+//! Archives of templates: a root filesystem, or an image in layers.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,20 +11,20 @@ use workspace_state::{Extractor, list_tar};
 
 use super::{ImportOptions, TemplateError, decompress};
 
-/// Descriptions are small.
+/// Largest size of a JSON file in an archive, in bytes.
 const TEXT_MAX: u64 = 16 << 20;
-/// An index may hold an index, but not for ever.
+/// Largest depth of nested indexes.
 const DEPTH_MAX: u32 = 4;
-/// Layers of an image; runtimes have no more than 127.
+/// Largest number of layers of an image; runtimes have no more than 127.
 const LAYERS_MAX: usize = 512;
 
-/// Where the members of an archive are in it.
+/// Offsets and sizes of the members of an archive.
 struct Members<'o> {
     archive: File,
-    places: HashMap<Vec<u8>, (u64, u64)>,
+    members: HashMap<Vec<u8>, (u64, u64)>,
     options: &'o ImportOptions,
-    /// Digests of blobs that are what they say.
-    sound: RefCell<HashSet<String>>,
+    /// Digests of blobs that were verified.
+    verified: RefCell<HashSet<String>>,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +71,7 @@ struct RunConfig {
     env: Option<Vec<String>>,
 }
 
-/// Unpacks whatever the archive is; the variables that its programs expect.
+/// Unpacks an archive of any kind, and returns the environment variables of the image.
 pub(super) fn unpack(
     archive: File,
     extractor: &mut Extractor,
@@ -104,19 +104,20 @@ impl<'o> Members<'o> {
         if files.is_empty() {
             return Err(wrong("it holds no files"));
         }
-        let places = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
-        Ok(Self { archive, places, options, sound: RefCell::default() })
+        let members = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
+        Ok(Self { archive, members, options, verified: RefCell::default() })
     }
 
     fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name.as_bytes())
+        self.members.contains_key(name.as_bytes())
     }
 
     fn open(&self, name: &str) -> Result<impl Read + '_, TemplateError> {
-        let dir = name.trim_start_matches("./");
-        let dir = self.places.get(dir.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
-        (&self.archive).seek(SeekFrom::Start(dir.0))?;
-        Ok(self.options.cancel.reader((&self.archive).take(dir.1)))
+        let path = name.trim_start_matches("./");
+        let (offset, size) =
+            *self.members.get(path.as_bytes()).ok_or_else(|| wrong(format!("it has no `{name}`")))?;
+        (&self.archive).seek(SeekFrom::Start(offset))?;
+        Ok(self.options.cancel.reader((&self.archive).take(size)))
     }
 
     fn text(&self, name: &str) -> Result<Vec<u8>, TemplateError> {
@@ -125,14 +126,14 @@ impl<'o> Members<'o> {
         Ok(text)
     }
 
-    /// A blob, which must be what its name says.
+    /// Verifies the digest of a blob, and returns its path in the archive.
     fn blob(&self, digest: &str) -> Result<String, TemplateError> {
         let (kind, hex) = digest.split_once(':').unwrap_or_default();
         let name = format!("blobs/{kind}/{hex}");
         if kind != "sha256" {
             return Err(wrong(format!("`{digest}` is no SHA-256 digest")));
         }
-        if self.sound.borrow().contains(digest) {
+        if self.verified.borrow().contains(digest) {
             return Ok(name);
         }
         let mut hasher = Sha256::new();
@@ -141,11 +142,11 @@ impl<'o> Members<'o> {
         if found != hex {
             return Err(wrong(format!("`{name}` is damaged")));
         }
-        self.sound.borrow_mut().insert(digest.to_owned());
+        self.verified.borrow_mut().insert(digest.to_owned());
         Ok(name)
     }
 
-    /// Puts layers over each other. Together they have as many bytes as a template may have.
+    /// Extracts layers over each other. Together they have at most as many bytes as a template may have.
     fn layers(&self, names: &[String], extractor: &mut Extractor) -> Result<(), TemplateError> {
         if names.len() > LAYERS_MAX {
             return Err(wrong(format!("it has {} layers; {LAYERS_MAX} are allowed", names.len())));
@@ -200,7 +201,7 @@ impl<'o> Members<'o> {
     }
 }
 
-/// A reader that ends with an error when there are more bytes than are left.
+/// A reader that fails when more bytes come than are left.
 struct Budgeted<'a> {
     input: Box<dyn Read + 'a>,
     left: &'a mut u64,
@@ -222,7 +223,7 @@ impl Read for Budgeted<'_> {
 }
 
 impl Index {
-    /// The image for this machine; the only one there is, if it does not say for which.
+    /// Chooses the image for this machine, or the only one if it has no platform.
     fn choose(&self) -> Result<&Descriptor, TemplateError> {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",

@@ -10,7 +10,7 @@ enum Member<'a> {
 }
 use Member::{Device, Directory, File as Plain, Link};
 
-/// A tar of these. Names are written as they are, whatever is in them.
+/// Makes a tar archive. Names are written as they are, without validation.
 fn tar(members: &[Member<'_>]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for member in members {
@@ -38,12 +38,12 @@ fn tar(members: &[Member<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-struct SandboxDir {
+struct Fixture {
     directory: tempfile::TempDir,
     templates: Templates,
 }
 
-impl SandboxDir {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let templates = Templates::new(directory.path().join("templates"));
@@ -69,7 +69,7 @@ impl SandboxDir {
         self.templates.find(name).unwrap().unwrap().1
     }
 
-    /// Nothing but whole templates is there.
+    /// Lists the directory of templates, which must hold whole templates only.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path().join("templates")).unwrap();
         let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
@@ -115,7 +115,7 @@ const SHELL: Member<'_> = Plain("bin/sh", b"#!", 0o755);
 
 #[test]
 fn a_root_filesystem_is_imported_listed_and_removed() {
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let archive = tar(&[
         Directory("bin"),
         SHELL,
@@ -142,7 +142,7 @@ fn a_root_filesystem_is_imported_listed_and_removed() {
 
 #[test]
 fn compressed_archives_are_read_too() {
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let archive = tar(&[SHELL]);
     dir.import("gzip", &gzip(&archive)).unwrap();
     dir.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
@@ -150,8 +150,8 @@ fn compressed_archives_are_read_too() {
 }
 
 #[test]
-fn nothing_leaves_the_root() {
-    let dir = SandboxDir::new();
+fn extraction_does_not_leave_the_root() {
+    let dir = Fixture::new();
     let outside = dir.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let up = "../../../outside/x";
@@ -176,8 +176,8 @@ fn nothing_leaves_the_root() {
 }
 
 #[test]
-fn what_is_no_template_leaves_nothing() {
-    let dir = SandboxDir::new();
+fn invalid_archive_leaves_nothing() {
+    let dir = Fixture::new();
     let truncated = tar(&[SHELL, Plain("big", &[7; 5_000], 0o644)]);
     for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Plain("a", b"", 0o644)])] {
         let refused = dir.import("x", bytes).unwrap_err();
@@ -189,15 +189,15 @@ fn what_is_no_template_leaves_nothing() {
         assert!(dir.templates.find(name).unwrap().is_none());
     }
     assert_eq!(dir.names(), [] as [&str; 0]);
-    fs::create_dir(dir.directory.path().join("templates").join(format!("{UNFINISHED}1"))).unwrap();
+    fs::create_dir(dir.directory.path().join("templates").join(format!("{TEMPORARY_PREFIX}1"))).unwrap();
     assert_eq!(dir.templates.list().unwrap(), []);
     dir.templates.clear().unwrap();
     assert_eq!(dir.names(), [] as [&str; 0]);
 }
 
 #[test]
-fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
-    let dir = SandboxDir::new();
+fn too_large_archive_is_refused_and_leaves_nothing() {
+    let dir = Fixture::new();
     let zeros = vec![0; 4 << 20];
     let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
     // Compressed as a whole; of small members; a layer that is compressed; a layer that is there many times.
@@ -222,9 +222,9 @@ fn an_archive_that_becomes_too_much_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_sparse_member_is_bounded_and_takes_no_room() {
+fn sparse_member_is_limited_and_takes_no_space() {
     use std::os::unix::fs::MetadataExt as _;
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let sparse = |size: &str| {
         let records = [
             ("GNU.sparse.major", &b"1"[..]),
@@ -248,8 +248,8 @@ fn a_sparse_member_is_bounded_and_takes_no_room() {
 }
 
 #[test]
-fn names_that_no_file_can_have_are_the_archives_mistake() {
-    let dir = SandboxDir::new();
+fn invalid_file_names_are_errors_of_the_archive() {
+    let dir = Fixture::new();
     let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
     for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {
         let refused = dir.import("x", &with_records(&[("path", path)], b"")).unwrap_err();
@@ -263,7 +263,7 @@ fn names_that_no_file_can_have_are_the_archives_mistake() {
 
 #[test]
 fn a_cancelled_import_leaves_nothing() {
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let options = options(1 << 30);
     options.cancel.cancel();
     for bytes in [gzip(&tar(&[SHELL])), tar(&[SHELL])] {
@@ -282,7 +282,7 @@ const CONFIG: &[u8] = br#"{"config":{"Env":["PATH=/opt/bin:/bin","LANG=C"]}}"#;
 
 #[test]
 fn layers_of_a_saved_image_cover_each_other() {
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let first = tar(&[
         SHELL,
         Plain("etc/old", b"1", 0o644),
@@ -314,7 +314,7 @@ fn layers_of_a_saved_image_cover_each_other() {
 
 #[test]
 fn an_oci_layout_is_checked_and_unpacked() {
-    let dir = SandboxDir::new();
+    let dir = Fixture::new();
     let layer = gzip(&tar(&[SHELL]));
     let manifest = format!(
         r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{{"digest":"sha256:{}"}}]}}"#,

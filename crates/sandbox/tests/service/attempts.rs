@@ -1,6 +1,6 @@
-//! What somebody inside a sandbox might try. Run inside, by this program again: every attempt must fail.
+//! Attempts to escape from a sandbox. This program runs them inside: every attempt must fail.
 //!
-//! An attempt that fails prints `refused`, one that does not prints `GAINED`; the last line is `done`.
+//! An attempt that fails prints `refused`, one that succeeds prints `GAINED`; the last line is `done`.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The first argument of a start for an attempt.
-pub(crate) const WORD: &str = "internal-attempt";
-/// How much of a file is searched.
-const SEARCHED: u64 = 1 << 20;
+/// First argument of this program when it runs attempts.
+pub(crate) const ATTEMPT_ARG: &str = "internal-attempt";
+/// Bytes of a file that are searched.
+const SEARCH_MAX: u64 = 1 << 20;
 
-/// Attempts, if this process was started for some.
+/// Runs attempts, if this process was started for that.
 pub(crate) fn entry() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
-    if words.next()? != WORD {
+    if words.next()? != ATTEMPT_ARG {
         return None;
     }
     let what = words.next()?;
@@ -58,12 +58,12 @@ fn must_be(what: &str, so: bool) {
     println!("{} {what}", if so { "refused" } else { "GAINED" });
 }
 
-/// The result of a system call.
+/// Converts the result of a system call.
 fn call(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A system call with numbers and null pointers alone.
+/// Makes a system call with integers and null pointers only.
 fn raw(number: libc::c_long, arguments: [libc::c_long; 5]) -> io::Result<libc::c_long> {
     let [a, b, c, d, e] = arguments;
     // SAFETY: no argument points at memory of this process.
@@ -82,7 +82,7 @@ fn look(path: &Path) -> io::Result<()> {
     if path.is_dir() { fs::read_dir(path).map(|_| ()) } else { fs::File::open(path).map(|_| ()) }
 }
 
-/// Files of the machine: those named, its secrets, and what only the superuser may write.
+/// Reads files of the host: given ones, secrets, and files that only root may write.
 fn files(named: &[String]) {
     let secrets = ["/etc/shadow", "/root", "/var/lib/docker", "/var/run/docker.sock", "/etc/ssh"];
     for path in secrets.into_iter().map(str::to_owned).chain(named.iter().cloned()) {
@@ -112,7 +112,8 @@ fn files(named: &[String]) {
     must_be(&format!("descriptors {given:?}"), given.iter().all(|to| to.starts_with("/dev")));
 }
 
-/// The agent has the token in its memory, and the directory for output among its descriptors.
+/// Inspects the agent, which has the token in its memory and the directory for output among its file
+/// descriptors.
 fn first_process() {
     // SAFETY: the call takes nothing.
     let parent = unsafe { libc::getppid() };
@@ -152,7 +153,7 @@ fn first_process() {
     }
 }
 
-/// Limits and scheduling of the agent: with fewer processes or files allowed it could start no command.
+/// Changes limits and scheduling of the agent: with fewer processes or files it could start no command.
 fn limits_of_first() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     for (name, pid) in [("limit", 1), ("limit with the upper half set", 1_i64 | 1 << 32)] {
@@ -174,7 +175,7 @@ fn limits_of_first() {
     must_fail("priority of reading and writing", raw(libc::SYS_ioprio_set, [1, 1, 3 << 13, 0, 0]));
 }
 
-/// Ends everything it can.
+/// Kills every process that it can.
 fn kill_all() {
     // SAFETY: the calls take numbers.
     unsafe {
@@ -294,7 +295,7 @@ fn keyrings() {
     must_be("keys of the machine", keys.is_empty());
 }
 
-/// Addresses of the machine, and names of its abstract sockets.
+/// Connects to addresses of the host, and to its abstract sockets.
 fn network(named: &[String]) {
     for name in named {
         match name.parse::<SocketAddr>() {
@@ -327,7 +328,7 @@ fn network(named: &[String]) {
     );
     let interfaces = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     let others = interfaces.lines().skip(2).filter(|line| !line.trim_start().starts_with("lo:"));
-    // Tunnels that every new network has lead nowhere, and cannot be switched on.
+    // Tunnels that every new network namespace has lead nowhere, and cannot be enabled.
     let up = others.filter(|line| line.split_whitespace().nth(1).is_some_and(|bytes| bytes != "0"));
     must_be("a network of the machine's", up.count() == 0);
 }
@@ -357,7 +358,7 @@ fn settings() {
     groups(Path::new("/sys/fs/cgroup"), 3);
 }
 
-/// Groups of processes: no file of theirs can be written, none can be made.
+/// Writes to cgroups: no file can be written, and none can be created.
 fn groups(directory: &Path, depth: u32) {
     must_fail(&format!("make a group in {}", directory.display()), fs::create_dir(directory.join("x")));
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -370,7 +371,7 @@ fn groups(directory: &Path, depth: u32) {
     }
 }
 
-/// Whoever this program belongs to, and whatever its mode says, it has no rights.
+/// Checks that it has no privileges, whatever owner and mode this program has.
 fn rights() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let field = |name: &str| {
@@ -392,8 +393,8 @@ fn rights() {
     must_fail("setgroups", raw(libc::SYS_setgroups, [0; 5]));
 }
 
-/// Searches for 32 bytes of that hash, as they are and in hexadecimal digits, wherever something can be read, or
-/// only in a directory that is named.
+/// Searches for 32 bytes with that hash, in binary and hexadecimal, in every readable file, or in one
+/// directory.
 fn token(hash: &str, named: Option<&String>) {
     let hash = blake3::Hash::from_hex(hash).unwrap();
     let mut seen = 0_u64;
@@ -425,11 +426,11 @@ fn search_all(directory: &Path, hash: &blake3::Hash, seen: &mut u64, depth: u32)
 }
 
 fn search(path: &Path, hash: &blake3::Hash, seen: &mut u64) {
-    // A pipe or a socket would be read from whoever waits for it; a terminal has no end.
+    // A pipe or a socket would be read from another process; a terminal has no end.
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
     let Some(file) = is_file.then(|| fs::File::open(path).ok()).flatten() else { return };
     let mut bytes = Vec::new();
-    if file.take(SEARCHED).read_to_end(&mut bytes).is_err() {
+    if file.take(SEARCH_MAX).read_to_end(&mut bytes).is_err() {
         return;
     }
     *seen += 1;
@@ -438,7 +439,7 @@ fn search(path: &Path, hash: &blake3::Hash, seen: &mut u64) {
     }
 }
 
-/// Whether there is a piece of that hash among the bytes.
+/// Returns true if 32 bytes with that hash are among the bytes.
 pub(crate) fn holds(bytes: &[u8], hash: &blake3::Hash) -> bool {
     let plain = bytes.windows(32).any(|piece| blake3::hash(piece) == *hash);
     let digits = |piece: &[u8]| -> Option<Vec<u8>> {
@@ -450,7 +451,7 @@ pub(crate) fn holds(bytes: &[u8], hash: &blake3::Hash) -> bool {
     plain || hexadecimal.any(|piece| blake3::hash(&piece) == *hash)
 }
 
-/// The directory of the server's socket.
+/// Replaces the directory of the server's socket.
 fn socket() {
     let path = "/run/workspace/agent.sock";
     must_fail("remove it", fs::remove_file(path));
@@ -464,7 +465,7 @@ fn socket() {
     must_fail("write beside it", fs::write("/run/workspace/x", ""));
 }
 
-/// System calls that nobody inside needs, and that have been ways out before.
+/// Makes system calls that no program inside needs, and that were used to escape before.
 fn calls() {
     for (name, number) in [
         ("acct", libc::SYS_acct),

@@ -1,4 +1,4 @@
-//! What is run in a sandbox.
+//! Commands in a sandbox.
 
 use std::time::Duration;
 
@@ -7,46 +7,46 @@ use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{RunRequest, SandboxError, Service};
 
-use crate::home::{Home, alice, create, read, request, sh, soon};
+use crate::home::{TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        output_and_end_are_told,
-        variables_and_directory_are_those_asked_for,
-        what_cannot_be_run_says_why,
-        a_command_out_of_time_is_ended,
-        a_command_is_killed_and_what_it_started_too,
-        input_is_given_and_closed,
-        input_that_was_acknowledged_is_there_once,
-        output_is_read_again_from_any_byte,
-        old_output_goes_first_and_leaves_a_gap,
-        one_that_waits_for_its_readers_loses_nothing,
-        output_of_all_commands_is_bounded_and_counted,
-        output_that_comes_after_the_end_of_a_command_is_bounded_too,
-        ended_commands_take_no_orders,
-        many_commands_at_once_do_not_mix,
+        output_and_exit_code_are_reported,
+        command_gets_requested_environment_and_directory,
+        command_that_cannot_run_reports_the_reason,
+        command_is_killed_after_its_time_limit,
+        killing_a_command_kills_its_children,
+        input_is_written_and_closed,
+        acknowledged_input_arrives_exactly_once,
+        output_can_be_read_from_any_offset,
+        oldest_output_is_dropped_first_and_leaves_a_gap,
+        blocking_command_loses_no_output,
+        output_of_all_commands_is_limited_and_counted,
+        output_after_the_end_of_a_command_is_limited_too,
+        ended_command_refuses_requests,
+        concurrent_commands_do_not_mix_output,
     ]
 }
 
-async fn output_and_end_are_told(home: &Home) {
+async fn output_and_exit_code_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
     assert_eq!((ran.end.exit_code, ran.end.timed_out, ran.end.failed), (3, false, None));
-    soon("its end is written down", async || {
+    wait_until("its end is written down", async || {
         let commands = service.commands(&alice(), &view.sandbox.id, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
     })
     .await;
 }
 
-async fn variables_and_directory_are_those_asked_for(home: &Home) {
+async fn command_gets_requested_environment_and_directory(home: &TestHome) {
     let service = home.start().await;
     let envs = [("A".to_owned(), "sandbox".to_owned()), ("B".to_owned(), "sandbox".to_owned())].into();
     let new = workspace_sandbox::NewSandbox { envs, ..crate::home::base() };
-    let view = service.create(crate::home::wanted(), new).await.unwrap();
+    let view = service.create(crate::home::creator(), new).await.unwrap();
     let own = RunRequest {
         cwd: Some("/tmp".to_owned()),
         envs: [("B".to_owned(), "$(id) 'x'".to_owned())].into(),
@@ -66,7 +66,7 @@ async fn variables_and_directory_are_those_asked_for(home: &Home) {
     }
 }
 
-async fn what_cannot_be_run_says_why(home: &Home) {
+async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let nowhere = RunRequest { cwd: Some("/nowhere".to_owned()), ..request("true") };
@@ -76,17 +76,18 @@ async fn what_cannot_be_run_says_why(home: &Home) {
     assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
 }
 
-async fn a_command_out_of_time_is_ended(home: &Home) {
+async fn command_is_killed_after_its_time_limit(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let short =
         RunRequest { timeout: Some(Duration::from_millis(300)), ..request("setsid sleep 100 & sleep 100") };
     let handle = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     assert!(read(&handle, 0).await.end.timed_out);
-    soon("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n").await;
+    wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
+        .await;
 }
 
-async fn a_command_is_killed_and_what_it_started_too(home: &Home) {
+async fn killing_a_command_kills_its_children(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let command = request("setsid sh -c 'sleep 100 & sleep 100' & echo up; sleep 100");
@@ -94,14 +95,15 @@ async fn a_command_is_killed_and_what_it_started_too(home: &Home) {
     handle.output(0).await.unwrap().next().await.unwrap();
     service.kill(&alice(), &view.sandbox.id, &handle.id, 9).await.unwrap();
     assert_eq!(read(&handle, 0).await.end.exit_code, 137);
-    soon("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n").await;
+    wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
+        .await;
     for signal in [0, -1, 65] {
         let refused = service.kill(&alice(), &view.sandbox.id, &handle.id, signal).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
     }
 }
 
-async fn input_is_given_and_closed(home: &Home) {
+async fn input_is_written_and_closed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
@@ -112,8 +114,8 @@ async fn input_is_given_and_closed(home: &Home) {
     assert_eq!(read(&handle, 0).await.stdout, "one\ntwo\ndone\n");
 }
 
-/// Somebody writes without a pause while the service goes away again and again.
-async fn input_that_was_acknowledged_is_there_once(home: &Home) {
+/// A client writes without a pause while the service restarts again and again.
+async fn acknowledged_input_arrives_exactly_once(home: &TestHome) {
     let service = home.start().await;
     let id = create(&service).await.sandbox.id;
     let cat = RunRequest { stdin: true, timeout: Some(Duration::ZERO), ..request("cat") };
@@ -133,7 +135,7 @@ async fn input_that_was_acknowledged_is_there_once(home: &Home) {
             unreachable!("numbers do not end")
         });
         tokio::time::sleep(Duration::from_millis(20 + 7 * round)).await;
-        // A guest that hears nothing for a while: what was sent to it is lost with the line.
+        // The agent is stopped for a while: messages to it are lost with the stream.
         let deaf = (round == 5).then(|| home.process(&id));
         if let Some(guest) = &deaf {
             guest.signal(Signal::STOP);
@@ -147,7 +149,8 @@ async fn input_that_was_acknowledged_is_there_once(home: &Home) {
         acknowledged.extend(written);
         next = from;
         service = home.start().await;
-        soon("its guest is back", async || service.get(&alice(), &id).await.unwrap().agent_connected).await;
+        wait_until("its guest is back", async || service.get(&alice(), &id).await.unwrap().agent_connected)
+            .await;
     }
     assert!(acknowledged.len() > 8, "{acknowledged:?}");
     service.input(&alice(), &id, &command, Vec::new(), true).await.unwrap();
@@ -159,7 +162,7 @@ async fn input_that_was_acknowledged_is_there_once(home: &Home) {
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
 }
 
-async fn output_is_read_again_from_any_byte(home: &Home) {
+async fn output_can_be_read_from_any_offset(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let command = request("for i in $(seq 1000 1999); do echo $i; done");
@@ -172,7 +175,7 @@ async fn output_is_read_again_from_any_byte(home: &Home) {
     }
 }
 
-async fn old_output_goes_first_and_leaves_a_gap(home: &Home) {
+async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
     let service = home.start_with(|settings| settings.output_kept = 64 << 10).await;
     let view = create(&service).await;
     let mut handle = service
@@ -187,7 +190,7 @@ async fn old_output_goes_first_and_leaves_a_gap(home: &Home) {
     assert!(ran.stdout.ends_with("xend\n") && ran.stdout.len() >= 64 << 10);
 }
 
-async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
+async fn blocking_command_loses_no_output(home: &TestHome) {
     let kept = 64 << 10;
     let service = home.start_with(|settings| settings.output_kept = kept).await;
     let view = create(&service).await;
@@ -198,14 +201,14 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     let doomed = service.run(&alice(), id, flood("yes")).await.unwrap();
     let hurried = RunRequest { timeout: Some(Duration::from_millis(300)), ..flood("yes") };
     let mut hurried = service.run(&alice(), id, hurried).await.unwrap();
-    // Nobody reads: what is printed stays within bounds, and nothing ends but by force.
+    // Without readers, output stays within bounds, and the command ends only by force.
     assert!(hurried.wait().await.unwrap().timed_out);
     tokio::time::sleep(Duration::from_millis(300)).await;
     for command in service.commands(&alice(), id, 10).await.unwrap() {
         let ended = command.id == hurried.id;
         assert_eq!(command.state != CommandState::Running, ended, "{}", command.command);
     }
-    // A reader who stops half-way, a service that goes away, and one that reads the rest.
+    // A reader that stops half-way, a service that restarts, and another reader for the rest.
     let mut output = handle.output(0).await.unwrap();
     let pieces = output.next().await.unwrap().unwrap();
     assert!(!pieces.is_empty());
@@ -222,8 +225,8 @@ async fn one_that_waits_for_its_readers_loses_nothing(home: &Home) {
     assert_eq!(doomed.wait().await.unwrap().exit_code, 137);
 }
 
-/// A service whose sandboxes keep little output, and how many bytes.
-async fn with_little_output(home: &Home) -> (Service, u64) {
+/// Starts a service whose sandboxes keep little output, and returns the limit in bytes.
+async fn with_little_output(home: &TestHome) -> (Service, u64) {
     let limit = 4 << 20;
     let change = |settings: &mut workspace_sandbox::Settings| {
         (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
@@ -232,7 +235,7 @@ async fn with_little_output(home: &Home) -> (Service, u64) {
     (home.start_with(change).await, limit)
 }
 
-async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home) {
+async fn output_after_the_end_of_a_command_is_limited_too(home: &TestHome) {
     let (service, limit) = with_little_output(home).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -248,11 +251,12 @@ async fn output_that_comes_after_the_end_of_a_command_is_bounded_too(home: &Home
         .await
         .unwrap();
     all.wait().await.unwrap();
-    soon("it is bounded", async || service.stats(&alice(), id).await.unwrap().output <= 2 * limit).await;
+    wait_until("it is bounded", async || service.stats(&alice(), id).await.unwrap().output <= 2 * limit)
+        .await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
 }
 
-async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
+async fn output_of_all_commands_is_limited_and_counted(home: &TestHome) {
     let (service, limit) = with_little_output(home).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -260,19 +264,19 @@ async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
     let first = service.run(&alice(), id, request(print)).await.unwrap();
     assert_eq!(read(&first, 0).await.stdout.len(), 2_000_004);
     assert!(service.stats(&alice(), id).await.unwrap().output >= 2_000_000);
-    // One that prints on and on, and others beside it.
+    // One that keeps printing, and others beside it.
     let endless = service.run(&alice(), id, request("yes")).await.unwrap();
     for _ in 0..6 {
         let mut handle = service.run(&alice(), id, request(print)).await.unwrap();
         handle.wait().await.unwrap();
     }
-    soon("it is bounded", async || {
+    wait_until("it is bounded", async || {
         let stats = service.stats(&alice(), id).await.unwrap();
         stats.disk >= stats.output && stats.output <= 2 * limit
     })
     .await;
-    // Whoever asks for what is gone is told so.
-    soon("the first is gone", async || {
+    // A reader of removed output gets an error.
+    wait_until("the first is gone", async || {
         let Ok(old) = service.command(&alice(), id, &first.id).await else { return false };
         match old.output(0).await {
             Err(SandboxError::OutputGone { .. }) => true,
@@ -287,13 +291,13 @@ async fn output_of_all_commands_is_bounded_and_counted(home: &Home) {
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
 }
 
-async fn ended_commands_take_no_orders(home: &Home) {
+async fn ended_command_refuses_requests(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
     handle.wait().await.unwrap();
-    soon("its end is known", async || {
+    wait_until("its end is known", async || {
         let killed = service.kill(&alice(), id, &handle.id, 9).await;
         matches!(killed, Err(SandboxError::CommandEnded { .. }))
     })
@@ -306,7 +310,7 @@ async fn ended_commands_take_no_orders(home: &Home) {
     }
 }
 
-async fn many_commands_at_once_do_not_mix(home: &Home) {
+async fn concurrent_commands_do_not_mix_output(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let tasks: Vec<_> = (0..40)

@@ -1,4 +1,4 @@
-//! A Docker daemon of the tests' own, gone when they are.
+//! A Docker daemon for the tests, which ends with them.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -10,10 +10,11 @@ use crate::kind::find;
 
 const KEEPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/docker.sh");
 
-/// The network of sandboxes that may reach out, for tests that make it.
+/// Network of sandboxes with egress, for tests that create it.
 pub(crate) const NETWORK: &str = "workspace-egress";
 
-/// A running daemon. Ending it, or dying, closes the keeper's standard input, and the keeper ends the rest.
+/// A running daemon. When this process ends, the script's standard input is closed, and the script ends the
+/// daemon.
 struct Daemon {
     keeper: Child,
     directory: PathBuf,
@@ -25,7 +26,7 @@ fn daemon() -> MutexGuard<'static, Option<Daemon>> {
     DAEMON.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the daemon listens. The first who asks starts it.
+/// Address of the daemon, which the first call starts.
 pub(crate) fn host() -> String {
     let mut daemon = daemon();
     let daemon = daemon.get_or_insert_with(start);
@@ -33,7 +34,7 @@ pub(crate) fn host() -> String {
 }
 
 fn start() -> Daemon {
-    // The keeper removes it: after the death of this process nobody else could.
+    // The script removes it: after the death of this process nothing else could.
     let directory = tempfile::tempdir().unwrap().keep();
     let mut command = Command::new(KEEPER);
     command
@@ -57,8 +58,8 @@ pub(crate) fn end() {
     }
 }
 
-/// What Docker's own command prints.
-pub(crate) fn say(words: &[&str]) -> String {
+/// Runs Docker's command line, and returns its output.
+pub(crate) fn run(words: &[&str]) -> String {
     let output =
         Command::new(find("docker").unwrap()).args(["--host", &host()]).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()

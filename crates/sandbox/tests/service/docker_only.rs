@@ -1,4 +1,4 @@
-//! What only a Docker daemon brings with it: images, and others who use it.
+//! Features of a Docker daemon only: images, and other clients.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use workspace_catalog::{Filter, State};
 use workspace_sandbox::runtime::{Docker, Network};
 use workspace_sandbox::{NewSandbox, Service, Settings};
 
-use crate::docker::{self, say};
-use crate::home::{Home, agent_program, alice, base, create, run, sh, soon, wanted};
+use crate::docker;
+use crate::home::{TestHome, agent_program, alice, base, create, creator, run, sh, wait_until};
 use crate::kind::Kind;
 use crate::oci_only::unpack;
 use crate::registry;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::here().contains(&Kind::Docker) {
+    if !Kind::available().contains(&Kind::Docker) {
         return Vec::new();
     }
     macro_rules! on_docker {
@@ -27,38 +27,38 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     on_docker![
         two_servers_share_a_daemon,
-        a_container_of_somebody_elses_stays,
-        a_container_that_nobody_knows_of_is_removed,
-        what_an_image_asks_for_does_not_matter,
-        an_image_that_cannot_be_pulled_is_named_with_the_way_out,
-        how_far_a_pull_has_come_is_in_the_state,
+        container_of_another_owner_is_not_removed,
+        orphaned_container_is_removed,
+        settings_of_an_image_are_ignored,
+        failed_pull_reports_the_image_and_a_hint,
+        progress_of_a_pull_is_in_the_state_reason,
         built_in_templates_are_listed_whether_present_or_not,
-        a_sandbox_that_may_reach_something_is_in_the_named_network,
+        sandbox_with_egress_is_in_the_configured_network,
     ]
 }
 
-async fn two_servers_share_a_daemon(home: &Home) {
+async fn two_servers_share_a_daemon(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let other = Home::new(Kind::Docker);
+    let other = TestHome::new(Kind::Docker);
     let others = other.start().await;
-    assert_eq!(others.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(others.runtime().known_ids().await.unwrap(), [""; 0]);
     assert_eq!(others.collect().await.unwrap().sandboxes, 0);
-    assert_eq!(service.runtime().known().await.unwrap(), [view.sandbox.id.as_str()]);
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [view.sandbox.id.as_str()]);
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
-async fn a_container_of_somebody_elses_stays(home: &Home) {
+async fn container_of_another_owner_is_not_removed(home: &TestHome) {
     let service = home.start().await;
     let name = home.path().file_name().unwrap().to_string_lossy().trim_start_matches('.').to_owned();
-    say(&["create", "--name", &name, "workspace-base", "true"]);
+    docker::run(&["create", "--name", &name, "workspace-base", "true"]);
     std::fs::create_dir_all(home.path().join("sandboxes").join(&name)).unwrap();
     assert_eq!(service.collect().await.unwrap().sandboxes, 1);
-    assert!(say(&["ps", "--all", "--format", "{{.Names}}"]).lines().any(|one| one == name));
-    say(&["rm", &name]);
+    assert!(docker::run(&["ps", "--all", "--format", "{{.Names}}"]).lines().any(|one| one == name));
+    docker::run(&["rm", &name]);
 }
 
-async fn a_container_that_nobody_knows_of_is_removed(home: &Home) {
+async fn orphaned_container_is_removed(home: &TestHome) {
     let service = home.start().await;
     let id = create(&service).await.sandbox.id;
     service.close().await;
@@ -66,13 +66,13 @@ async fn a_container_that_nobody_knows_of_is_removed(home: &Home) {
     home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
     std::fs::remove_dir_all(home.path().join("sandboxes").join(&id)).unwrap();
     let service = home.start().await;
-    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
-    assert!(!say(&["ps", "--all", "--format", "{{.Names}}"]).contains(&id));
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [""; 0]);
+    assert!(!docker::run(&["ps", "--all", "--format", "{{.Names}}"]).contains(&id));
 }
 
-async fn what_an_image_asks_for_does_not_matter(home: &Home) {
+async fn settings_of_an_image_are_ignored(home: &TestHome) {
     let service = home.start().await;
-    say(&["create", "--name", "odd", "workspace-base", "true"]);
+    docker::run(&["create", "--name", "odd", "workspace-base", "true"]);
     let changes = [
         "ENTRYPOINT [\"/bin/false\"]",
         "USER root",
@@ -83,38 +83,38 @@ async fn what_an_image_asks_for_does_not_matter(home: &Home) {
     ];
     let mut words = vec!["commit"];
     words.extend(changes.iter().flat_map(|change| ["--change", change]));
-    say(&[&words[..], &["odd", "odd:1"]].concat());
-    say(&["rm", "odd"]);
+    docker::run(&[&words[..], &["odd", "odd:1"]].concat());
+    docker::run(&["rm", "odd"]);
     let new = NewSandbox { template: "odd:1".to_owned(), ..base() };
-    let view = service.create(wanted(), new).await.unwrap();
+    let view = service.create(creator(), new).await.unwrap();
     let ran = sh(&service, &view, "id -u; pwd; echo $HOME; touch /elsewhere/x").await;
     assert_eq!(ran.stdout, "1000\n/workspace\n/home/sandbox\n");
     assert_ne!(ran.end.exit_code, 0);
-    let health = say(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
+    let health = docker::run(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
     assert!(health.contains("NONE"), "{health}");
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    assert_eq!(say(&["volume", "ls", "--quiet"]), "");
+    assert_eq!(docker::run(&["volume", "ls", "--quiet"]), "");
 }
 
-async fn an_image_that_cannot_be_pulled_is_named_with_the_way_out(home: &Home) {
+async fn failed_pull_reports_the_image_and_a_hint(home: &TestHome) {
     let service = home.start().await;
-    // Nobody serves images there.
+    // No registry listens there.
     let new = NewSandbox { template: "127.0.0.1:9/none".to_owned(), ..base() };
-    let refused = service.create(wanted(), new).await.unwrap_err().to_string();
+    let refused = service.create(creator(), new).await.unwrap_err().to_string();
     for part in ["no template `127.0.0.1:9/none`", "`docker pull 127.0.0.1:9/none:latest`", "`docker load`"] {
         assert!(refused.contains(part), "{refused}");
     }
 }
 
-async fn how_far_a_pull_has_come_is_in_the_state(home: &Home) {
+async fn progress_of_a_pull_is_in_the_state_reason(home: &TestHome) {
     let service = home.start().await;
     let root = tempfile::tempdir().unwrap();
     unpack(root.path());
     let image = registry::serve(root.path());
     let new = NewSandbox { template: image.clone(), ..base() };
     let maker = service.clone();
-    let made = tokio::spawn(async move { maker.create(wanted(), new).await });
-    soon("the state says how far it is", async || {
+    let made = tokio::spawn(async move { maker.create(creator(), new).await });
+    wait_until("the state says how far it is", async || {
         let (views, _) = service.list(&alice(), Filter::default()).await.unwrap();
         let reason = views.first().and_then(|view| view.sandbox.state_reason.clone()).unwrap_or_default();
         reason.starts_with(&format!("the image {image} is being pulled: ")) && reason.ends_with(" bytes")
@@ -124,10 +124,10 @@ async fn how_far_a_pull_has_come_is_in_the_state(home: &Home) {
     assert_eq!((view.sandbox.state, view.sandbox.state_reason.as_deref()), (State::Running, None));
     assert_eq!(sh(&service, &view, "cat /etc/os-release").await.stdout, "NAME=mini\n");
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    say(&["rmi", &image]);
+    docker::run(&["rmi", &image]);
 }
 
-async fn built_in_templates_are_listed_whether_present_or_not(home: &Home) {
+async fn built_in_templates_are_listed_whether_present_or_not(home: &TestHome) {
     let service = home.start().await;
     let templates = service.runtime().templates().await.unwrap();
     for name in ["python:3.11", "python:3.12", "node:18", "node:20", "go:1.21"] {
@@ -141,21 +141,21 @@ async fn built_in_templates_are_listed_whether_present_or_not(home: &Home) {
     assert!(base.size.unwrap() > 1 << 20 && base.created_at.unwrap() > 1_600_000_000_000, "{base:?}");
 }
 
-async fn a_sandbox_that_may_reach_something_is_in_the_named_network(home: &Home) {
+async fn sandbox_with_egress_is_in_the_configured_network(home: &TestHome) {
     let name = format!("net{}", std::process::id());
     let sandboxes = home.path().join("sandboxes");
     let runtime = Docker::connect(&docker::host(), Some(&name), &agent_program(), &sandboxes).await.unwrap();
     let settings = Settings::new(home.path());
     let service = Service::start(settings, home.catalog().await, Arc::new(runtime)).await.unwrap();
     let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
-    let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
+    let refused = service.create(creator(), new.clone()).await.unwrap_err().to_string();
     assert!(refused.contains(&format!("`docker network create {name}` makes it")), "{refused}");
-    say(&["network", "create", &name]);
+    docker::run(&["network", "create", &name]);
     let interfaces = "ls /sys/class/net";
-    let view = service.create(wanted(), new).await.unwrap();
+    let view = service.create(creator(), new).await.unwrap();
     assert!(sh(&service, &view, interfaces).await.stdout.contains("eth0"));
     let alone = create(&service).await;
     assert!(!sh(&service, &alone, interfaces).await.stdout.contains("eth0"));
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    say(&["network", "rm", &name]);
+    docker::run(&["network", "rm", &name]);
 }

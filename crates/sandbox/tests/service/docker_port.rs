@@ -1,4 +1,4 @@
-//! Guests in containers that dial the server's port over a bridge.
+//! Agents in containers that connect to the server's port over a bridge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,15 @@ use workspace_sandbox::{
     GuestPort, Identity, NewSandbox, Piece, Service, Settings, Size, TerminalRequest, View,
 };
 
-use crate::docker::{self, say};
+use crate::docker;
 use crate::escape::assert_no_token;
-use crate::home::{Home, agent_program, alice, base, create, read, request, run, sh, soon, wanted};
+use crate::home::{
+    TestHome, agent_program, alice, base, create, creator, read, request, run, sh, wait_until,
+};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::here().contains(&Kind::Docker) {
+    if !Kind::available().contains(&Kind::Docker) {
         return Vec::new();
     }
     macro_rules! on_docker {
@@ -34,11 +36,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
     }
     on_docker![
-        a_guest_with_a_network_dials_the_port,
-        a_guest_finds_the_port_of_the_next_server,
-        a_guest_stays_away_from_a_server_with_another_certificate,
-        a_sandbox_that_floods_the_port_keeps_no_other_out,
-        an_advertised_address_goes_before_the_gateway,
+        agent_with_a_network_connects_to_the_port,
+        agent_reconnects_to_the_next_server,
+        agent_refuses_a_server_with_another_certificate,
+        sandbox_that_floods_the_port_affects_no_other,
+        advertised_address_is_preferred_over_the_gateway,
     ]
 }
 
@@ -54,7 +56,7 @@ impl Bridge {
     async fn new(name: &str) -> Self {
         let network = format!("port{}{name}", std::process::id());
         docker::host();
-        say(&["network", "create", &network]);
+        docker::run(&["network", "create", &network]);
         let free = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = free.local_addr().unwrap().port();
         Self { network, pem: Identity::make().unwrap(), port }
@@ -64,11 +66,11 @@ impl Bridge {
         TcpListener::bind(("0.0.0.0", self.port)).await.unwrap()
     }
 
-    async fn start(&self, home: &Home) -> Service {
+    async fn start(&self, home: &TestHome) -> Service {
         self.start_as(home, None).await
     }
 
-    async fn start_as(&self, home: &Home, advertised: Option<(String, u16)>) -> Service {
+    async fn start_as(&self, home: &TestHome, advertised: Option<(String, u16)>) -> Service {
         let sandboxes = home.path().join("sandboxes");
         let (host, agent) = (docker::host(), agent_program());
         let runtime = Docker::connect(&host, Some(&self.network), &agent, &sandboxes).await.unwrap();
@@ -83,37 +85,41 @@ impl Bridge {
 
     fn gateway(&self) -> String {
         let format = "{{(index .IPAM.Config 0).Gateway}}";
-        say(&["network", "inspect", "--format", format, &self.network]).trim().to_owned()
+        docker::run(&["network", "inspect", "--format", format, &self.network]).trim().to_owned()
     }
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        let containers = say(&["ps", "--all", "--quiet", "--filter", &format!("network={}", self.network)]);
+        let containers =
+            docker::run(&["ps", "--all", "--quiet", "--filter", &format!("network={}", self.network)]);
         for container in containers.lines() {
-            say(&["rm", "--force", container]);
+            docker::run(&["rm", "--force", container]);
         }
-        say(&["network", "rm", &self.network]);
+        docker::run(&["network", "rm", &self.network]);
     }
 }
 
 async fn create_reaching(service: &Service) -> View {
-    service.create(wanted(), NewSandbox { network: Network::Egress { allow: None }, ..base() }).await.unwrap()
+    service
+        .create(creator(), NewSandbox { network: Network::Egress { allow: None }, ..base() })
+        .await
+        .unwrap()
 }
 
-/// Whether the guest's socket is among what it was started with.
+/// Returns true if the agent was started with its socket.
 fn dials_socket(view: &View) -> bool {
-    let words = say(&["inspect", "--format", "{{json .Args}}", &view.sandbox.id]);
+    let words = docker::run(&["inspect", "--format", "{{json .Args}}", &view.sandbox.id]);
     assert!(words.contains("--start"), "{words}");
     words.contains("--socket")
 }
 
 async fn connected(service: &Service, view: &View) {
     let id = &view.sandbox.id;
-    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
 }
 
-async fn a_guest_with_a_network_dials_the_port(home: &Home) {
+async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let bridge = Bridge::new("dials").await;
     let service = bridge.start(home).await;
     let view = create_reaching(&service).await;
@@ -122,11 +128,11 @@ async fn a_guest_with_a_network_dials_the_port(home: &Home) {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
     let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
     assert_eq!(much.stdout.len(), 3_000_000);
-    // Neither the certificate nor an address is told inside.
+    // Neither the certificate nor an address is visible inside.
     let told = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
     assert!(!told.stdout.contains(&bridge.gateway()), "{}", told.stdout);
     assert_no_token(home, &service, &view).await;
-    // One without a network cannot dial the port.
+    // One without a network cannot connect to the port.
     let alone = create(&service).await;
     assert!(dials_socket(&alone) && alone.agent_connected);
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
@@ -134,7 +140,7 @@ async fn a_guest_with_a_network_dials_the_port(home: &Home) {
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
 }
 
-async fn a_guest_finds_the_port_of_the_next_server(home: &Home) {
+async fn agent_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("next").await;
     let service = bridge.start(home).await;
     let view = create_reaching(&service).await;
@@ -167,7 +173,7 @@ async fn a_guest_finds_the_port_of_the_next_server(home: &Home) {
     assert_eq!(service.get(&alice(), &id).await.unwrap().sandbox.state, State::Running);
 }
 
-async fn a_guest_stays_away_from_a_server_with_another_certificate(home: &Home) {
+async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
     let bridge = Bridge::new("other").await;
     let service = bridge.start(home).await;
     let view = create_reaching(&service).await;
@@ -178,7 +184,7 @@ async fn a_guest_stays_away_from_a_server_with_another_certificate(home: &Home) 
         for _ in 0..3 {
             let (stream, _) = listener.accept().await.unwrap();
             let refused = other.accept(stream).await;
-            // It hangs up before it has said anything that only a server may hear.
+            // The agent closes the connection before it has sent anything.
             assert!(refused.unwrap_err().to_string().contains("alert"));
         }
     }
@@ -195,15 +201,15 @@ fn acceptor(pem: &str) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config.with_single_cert(vec![certificate], key).unwrap()))
 }
 
-async fn a_sandbox_that_floods_the_port_keeps_no_other_out(home: &Home) {
+async fn sandbox_that_floods_the_port_affects_no_other(home: &TestHome) {
     let bridge = Bridge::new("flood").await;
     let service = bridge.start(home).await;
     let flooding = create_reaching(&service).await;
-    // Each says nothing, and dials again as soon as it is sent away.
+    // Each sends nothing, and connects again as wait_until as it is closed.
     let dial = format!("sleep 99 | while :; do nc {} {}; sleep 0.05; done", bridge.gateway(), bridge.port);
     let flood = format!("for i in $(seq 30); do {dial} & done; wait");
     service.run(&alice(), &flooding.sandbox.id, request(&flood)).await.unwrap();
-    soon("it floods", async || {
+    wait_until("it floods", async || {
         let open = sh(&service, &flooding, "netstat -tn | grep -c ESTABLISHED").await.stdout;
         open.trim().parse::<u32>().unwrap() > 8
     })
@@ -213,7 +219,7 @@ async fn a_sandbox_that_floods_the_port_keeps_no_other_out(home: &Home) {
     assert_eq!(sh(&service, &flooding, "echo out").await.stdout, "out\n", "it was there before");
 }
 
-async fn an_advertised_address_goes_before_the_gateway(home: &Home) {
+async fn advertised_address_is_preferred_over_the_gateway(home: &TestHome) {
     let bridge = Bridge::new("told").await;
     let advertised = (bridge.gateway(), bridge.port);
     let service = bridge.start_as(home, Some(advertised)).await;
@@ -224,12 +230,12 @@ async fn an_advertised_address_goes_before_the_gateway(home: &Home) {
     let unknown = ("nobody.invalid".to_owned(), bridge.port);
     let service = bridge.start_as(home, Some(unknown)).await;
     let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
-    let refused = service.create(wanted(), new.clone()).await.unwrap_err().to_string();
+    let refused = service.create(creator(), new.clone()).await.unwrap_err().to_string();
     assert!(refused.contains("GRPC_ADVERTISE") && refused.contains("nobody.invalid"), "{refused}");
     service.close().await;
     drop(service);
-    // Nobody listens there, and who waits is told what the guest said.
+    // Nothing listens there, and the error has the agent's log.
     let service = bridge.start_as(home, Some((bridge.gateway(), 9))).await;
-    let refused = service.create(wanted(), new).await.unwrap_err().to_string();
+    let refused = service.create(creator(), new).await.unwrap_err().to_string();
     assert!(refused.contains("did not connect") && refused.contains("Connection refused"), "{refused}");
 }

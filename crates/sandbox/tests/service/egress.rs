@@ -1,4 +1,4 @@
-//! What sandboxes of every runtime reach that may reach out, in a world of the tests' own.
+//! Egress of sandboxes on every runtime, in network namespaces of the tests.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -10,19 +10,19 @@ use workspace_sandbox::runtime::{Network, RuntimeError};
 use workspace_sandbox::{NewSandbox, SandboxError, Service, Settings, View};
 
 use crate::escape::{attempt, bring};
-use crate::home::{Home, alice, base, create, run as run_on, sh, soon, wanted};
+use crate::home::{TestHome, alice, base, create, creator, run as run_on, sh, wait_until};
 use crate::kind::Kind;
 use crate::world::{self, MACHINE, NAMES, WORLD, World, processes, tell_address};
 use crate::{docker, trials};
 
 const IN_WORLD: &str = "in-world";
 const KEEPER: &str = "egress-keeper";
-/// What processes of the way out are called; `pasta` has several names.
+/// Names of uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
 
-/// The suite as one test of the whole: it needs a machine of its own.
+/// Runs the suite as one test: it needs network namespaces of its own.
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![an_allow_list_without_an_entry_is_refused];
+    let mut trials = trials![empty_allow_list_is_refused];
     if geteuid().is_root() {
         trials.push(Trial::test("egress_in_a_world_of_its_own", in_world));
     }
@@ -48,17 +48,17 @@ pub(crate) fn run() -> Option<ExitCode> {
     let _world = World::make();
     let arguments = Arguments { test_threads: Some(1), ..Arguments::default() };
     let mut trials = trials![
-        a_sandbox_reaches_what_it_may_and_nothing_else,
-        names_open_the_fence,
+        egress_policy_allows_and_denies,
+        resolved_names_open_the_egress_policy,
         a_network_survives_the_server_and_ends_with_its_sandbox,
         sandboxes_do_not_reach_each_other,
-        nobody_gets_out_who_may_reach_out,
-        without_a_way_out_it_is_said_what_to_install,
+        egress_does_not_help_to_escape,
+        missing_uplink_program_is_reported_with_a_hint,
     ];
-    if Kind::here().contains(&Kind::Docker) {
-        docker::say(&["network", "create", docker::NETWORK]);
-        trials.push(Trial::test("docker::a_network_that_is_not_there_is_refused", || {
-            run_on(Kind::Docker, |home| Box::pin(a_network_that_is_not_there_is_refused(home)));
+    if Kind::available().contains(&Kind::Docker) {
+        docker::run(&["network", "create", docker::NETWORK]);
+        trials.push(Trial::test("docker::missing_network_is_refused", || {
+            run_on(Kind::Docker, |home| Box::pin(missing_network_is_refused(home)));
             Ok(())
         }));
     }
@@ -76,13 +76,13 @@ fn reaching(allow: Option<&[&str]>) -> NewSandbox {
     NewSandbox { network: Network::Egress { allow }, ..base() }
 }
 
-/// What a sandbox gets from a port: the address there, or nothing.
+/// Connects from a sandbox to a port, and returns the client address as seen there, or an empty text.
 async fn get(service: &Service, view: &View, host: &str, port: u16) -> String {
     let command = format!("busybox timeout 5 busybox nc {host} {port} </dev/null");
     sh(service, view, &command).await.stdout.trim().to_owned()
 }
 
-/// A port of the machine that listens on all of its addresses.
+/// Listens on a port on all addresses of the host.
 fn port_of_machine() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -90,14 +90,14 @@ fn port_of_machine() -> u16 {
     port
 }
 
-async fn a_sandbox_reaches_what_it_may_and_nothing_else(home: &Home) {
+async fn egress_policy_allows_and_denies(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let (all, port) = (service.create(wanted(), reaching(None)).await.unwrap(), port_of_machine());
+    let (all, port) = (service.create(creator(), reaching(None)).await.unwrap(), port_of_machine());
     for address in &WORLD[..3] {
         assert_eq!(get(&service, &all, address, 80).await, *address);
     }
     assert_eq!(get(&service, &all, WORLD[3], 80).await, "", "denied by the settings");
-    let some = service.create(wanted(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
+    let some = service.create(creator(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
     assert_eq!(get(&service, &some, WORLD[0], 80).await, WORLD[0]);
     assert_eq!(get(&service, &some, WORLD[1], 80).await, "");
     let gateway = bridge();
@@ -110,9 +110,9 @@ async fn a_sandbox_reaches_what_it_may_and_nothing_else(home: &Home) {
     assert_eq!(get(&service, &none, WORLD[0], 80).await, "");
 }
 
-/// The machine's address in the network of containers.
+/// Address of the host in the network of containers.
 fn bridge() -> Option<String> {
-    let found = docker::say(&[
+    let found = docker::run(&[
         "network",
         "inspect",
         "--format",
@@ -122,9 +122,10 @@ fn bridge() -> Option<String> {
     Some(found.trim().to_owned()).filter(|address| !address.is_empty())
 }
 
-async fn names_open_the_fence(home: &Home) {
+async fn resolved_names_open_the_egress_policy(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(wanted(), reaching(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
+    let view =
+        service.create(creator(), reaching(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
     assert_eq!(get(&service, &view, WORLD[0], 80).await, "", "no name was asked for yet");
     assert_eq!(get(&service, &view, "one.example.com", 80).await, WORLD[0]);
     assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
@@ -135,29 +136,29 @@ async fn names_open_the_fence(home: &Home) {
     }
 }
 
-async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &Home) {
-    soon("those of others are gone", async || processes(&[KEEPER]).is_empty()).await;
+async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome) {
+    wait_until("those of others are gone", async || processes(&[KEEPER]).is_empty()).await;
     let service = home.start_with(settings).await;
-    let view = service.create(wanted(), reaching(Some(&["*.example.org"]))).await.unwrap();
+    let view = service.create(creator(), reaching(Some(&["*.example.org"]))).await.unwrap();
     assert_eq!(view.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
     service.close().await;
     drop(service);
     let service = home.start_with(settings).await;
     let id = &view.sandbox.id;
-    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
     assert_eq!(processes(&[KEEPER]).len(), 1);
     service.remove(&alice(), id, false).await.unwrap();
-    soon("keeper and program end", async || {
+    wait_until("keeper and program end", async || {
         processes(&[KEEPER]).is_empty() && processes(&PROGRAMS).is_empty()
     })
     .await;
 }
 
-async fn sandboxes_do_not_reach_each_other(home: &Home) {
+async fn sandboxes_do_not_reach_each_other(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(wanted(), reaching(None)).await.unwrap();
-    let other = service.create(wanted(), reaching(None)).await.unwrap();
+    let view = service.create(creator(), reaching(None)).await.unwrap();
+    let other = service.create(creator(), reaching(None)).await.unwrap();
     let own = "busybox ip -4 -o addr show eth0 | busybox awk '{print $4}' | busybox cut -d/ -f1";
     let address = sh(&service, &other, own).await.stdout.trim().to_owned();
     let listen = "busybox nc -l -p 7000 -e busybox echo other >/dev/null 2>&1 &";
@@ -168,16 +169,16 @@ async fn sandboxes_do_not_reach_each_other(home: &Home) {
     assert_eq!(get(&service, &view, &address, 7000).await, "");
 }
 
-async fn nobody_gets_out_who_may_reach_out(home: &Home) {
+async fn egress_does_not_help_to_escape(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(wanted(), reaching(None)).await.unwrap();
+    let view = service.create(creator(), reaching(None)).await.unwrap();
     bring(home, &view);
     for what in ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"] {
         attempt(&service, &view, what, &[]).await;
     }
 }
 
-async fn without_a_way_out_it_is_said_what_to_install(home: &Home) {
+async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
     if home.kind == Kind::Docker {
         return;
     }
@@ -186,7 +187,7 @@ async fn without_a_way_out_it_is_said_what_to_install(home: &Home) {
         sh_outside(&format!("mount --bind /dev/null /usr/bin/{program}"));
     }
     let (refused, lacks) = (
-        service.create(wanted(), reaching(None)).await.unwrap_err(),
+        service.create(creator(), reaching(None)).await.unwrap_err(),
         service.runtime().lacks().await.unwrap(),
     );
     for program in ["pasta", "slirp4netns"] {
@@ -202,16 +203,16 @@ fn sh_outside(script: &str) {
     assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
 }
 
-async fn a_network_that_is_not_there_is_refused(home: &Home) {
-    docker::say(&["network", "rm", docker::NETWORK]);
+async fn missing_network_is_refused(home: &TestHome) {
+    docker::run(&["network", "rm", docker::NETWORK]);
     let service = home.start_with(settings).await;
-    let refused = service.create(wanted(), reaching(None)).await.unwrap_err();
+    let refused = service.create(creator(), reaching(None)).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
-    assert_eq!(service.runtime().known().await.unwrap(), [""; 0]);
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [""; 0]);
 }
 
-async fn an_allow_list_without_an_entry_is_refused(home: &Home) {
+async fn empty_allow_list_is_refused(home: &TestHome) {
     let service = home.start().await;
-    let refused = service.create(wanted(), reaching(Some(&[]))).await.unwrap_err();
+    let refused = service.create(creator(), reaching(Some(&[]))).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "egress_allow", .. }), "{refused}");
 }

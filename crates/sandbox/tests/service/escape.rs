@@ -1,4 +1,4 @@
-//! What somebody inside tries in order to get out. Everything must fail.
+//! Attempts to escape from a sandbox. All must fail.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
@@ -11,29 +11,29 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::{NewSandbox, ResourceRequest, Service, View};
 
-use crate::attempts::{WORD, holds};
-use crate::home::{Home, PATIENCE, alice, base, create, sh, wanted};
+use crate::attempts::{ATTEMPT_ARG, holds};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh};
 use crate::kind::Kind;
 use crate::{docker, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![
-        files_of_the_machine_are_out_of_reach,
-        the_first_process_cannot_be_looked_into,
-        signals_stay_inside,
+        host_files_are_inaccessible,
+        agent_process_cannot_be_inspected,
+        signals_do_not_leave_the_sandbox,
         nothing_can_be_mounted_or_unmounted,
-        namespaces_give_no_rights,
-        there_are_no_devices,
-        keyrings_are_closed,
-        the_machines_network_is_out_of_reach,
-        settings_of_the_kernel_cannot_be_written,
-        set_uid_programs_gain_nothing,
-        links_in_the_workspace_lead_the_server_nowhere,
-        the_token_is_nowhere,
+        new_namespaces_give_no_privileges,
+        devices_are_inaccessible,
+        keyrings_are_inaccessible,
+        host_network_is_unreachable,
+        kernel_settings_cannot_be_written,
+        setuid_programs_gain_no_privileges,
+        server_does_not_follow_links_in_the_workspace,
+        token_is_not_visible_inside_the_sandbox,
         the_servers_socket_cannot_be_replaced,
         dangerous_system_calls_are_refused,
     ];
-    // Attempts that could not succeed anywhere would show nothing.
+    // Attempts that cannot succeed anywhere would prove nothing.
     trials.push(Trial::test("attempts_succeed_where_nothing_is_in_their_way", || {
         attempts_succeed_outside();
         Ok(())
@@ -42,33 +42,33 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Copies this program into a workspace.
-pub(crate) fn bring(home: &Home, view: &View) {
+pub(crate) fn bring(home: &TestHome, view: &View) {
     let program = home.workspace(view).join("attempt");
-    // By another process: a child that another test forks meanwhile would have the copy open for writing, and nobody can
-    // run such a file ("Text file busy").
+    // Copied by another process: a child that another test forks meanwhile would keep the copy open for writing, and
+    // executing it would fail with ETXTBSY.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success());
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes attempts inside; all of them must fail.
+/// Runs attempts inside; all of them must fail.
 pub(crate) async fn attempt(service: &Service, view: &View, what: &str, arguments: &[&str]) {
     let arguments = arguments.join(" ");
-    // Without a shell in between: its parent is what watches over it.
-    let ran = sh(service, view, &format!("exec ./attempt {WORD} {what} {arguments}")).await;
+    // Without a shell in between: its parent is the supervisor.
+    let ran = sh(service, view, &format!("exec ./attempt {ATTEMPT_ARG} {what} {arguments}")).await;
     let gained: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("GAINED")).collect();
     assert_eq!(gained, [""; 0]);
     assert!(ran.stdout.contains("refused") && ran.stdout.ends_with("done\n"), "{ran:?}");
 }
 
-async fn attempt_in_one(home: &Home, what: &str) {
+async fn attempt_in_one(home: &TestHome, what: &str) {
     let service = home.start().await;
     let view = create(&service).await;
     bring(home, &view);
     attempt(&service, &view, what, &[]).await;
 }
 
-async fn files_of_the_machine_are_out_of_reach(home: &Home) {
+async fn host_files_are_inaccessible(home: &TestHome) {
     let service = home.start().await;
     let (view, neighbour) = (create(&service).await, create(&service).await);
     bring(home, &view);
@@ -89,17 +89,17 @@ async fn files_of_the_machine_are_out_of_reach(home: &Home) {
     attempt(&service, &view, "files", &named.each_ref().map(String::as_str)).await;
 }
 
-async fn the_first_process_cannot_be_looked_into(home: &Home) {
+async fn agent_process_cannot_be_inspected(home: &TestHome) {
     attempt_in_one(home, "first-process").await;
 }
 
-async fn signals_stay_inside(home: &Home) {
+async fn signals_do_not_leave_the_sandbox(home: &TestHome) {
     let service = home.start().await;
     let (view, neighbour) = (create(&service).await, create(&service).await);
     bring(home, &view);
     let mut outside = Command::new("sleep").arg("100").spawn().unwrap();
-    // Whoever kills all, kills what watches over him too.
-    let ran = sh(&service, &view, &format!("./attempt {WORD} kill-all")).await;
+    // Killing all processes kills the supervisor, too.
+    let ran = sh(&service, &view, &format!("./attempt {ATTEMPT_ARG} kill-all")).await;
     assert!(ran.end.exit_code != 0 || ran.end.failed.is_some(), "{ran:?}");
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
     assert_eq!(sh(&service, &neighbour, "echo handles").await.stdout, "handles\n");
@@ -108,23 +108,23 @@ async fn signals_stay_inside(home: &Home) {
     outside.wait().unwrap();
 }
 
-async fn nothing_can_be_mounted_or_unmounted(home: &Home) {
+async fn nothing_can_be_mounted_or_unmounted(home: &TestHome) {
     attempt_in_one(home, "mounts").await;
 }
 
-async fn namespaces_give_no_rights(home: &Home) {
+async fn new_namespaces_give_no_privileges(home: &TestHome) {
     attempt_in_one(home, "namespaces").await;
 }
 
-async fn there_are_no_devices(home: &Home) {
+async fn devices_are_inaccessible(home: &TestHome) {
     attempt_in_one(home, "devices").await;
 }
 
-async fn keyrings_are_closed(home: &Home) {
+async fn keyrings_are_inaccessible(home: &TestHome) {
     attempt_in_one(home, "keyrings").await;
 }
 
-/// Listeners of the machine's: on its loopback, on all its addresses, and on an abstract name.
+/// Listeners of the host: on its loopback, on all its addresses, and on an abstract name.
 struct Listening {
     _tcp: TcpListener,
     _abstract: UnixListener,
@@ -136,7 +136,7 @@ impl Listening {
         let tcp = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
         let mut named = vec![format!("127.0.0.1:{port}")];
-        // The address that a packet to elsewhere would come from; nothing is sent.
+        // The local address of a packet to another network; nothing is sent.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("192.0.2.1:9").is_ok() {
             named.push(format!("{}:{port}", socket.local_addr().unwrap().ip()));
@@ -152,7 +152,7 @@ impl Listening {
     }
 }
 
-async fn the_machines_network_is_out_of_reach(home: &Home) {
+async fn host_network_is_unreachable(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     bring(home, &view);
@@ -160,11 +160,11 @@ async fn the_machines_network_is_out_of_reach(home: &Home) {
     attempt(&service, &view, "network", &listening.named()).await;
 }
 
-async fn settings_of_the_kernel_cannot_be_written(home: &Home) {
+async fn kernel_settings_cannot_be_written(home: &TestHome) {
     attempt_in_one(home, "settings").await;
 }
 
-async fn set_uid_programs_gain_nothing(home: &Home) {
+async fn setuid_programs_gain_no_privileges(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     bring(home, &view);
@@ -180,10 +180,10 @@ async fn set_uid_programs_gain_nothing(home: &Home) {
     assert!(!sh(&service, &view, own).await.stdout.lines().any(|id| id == "0"));
 }
 
-async fn links_in_the_workspace_lead_the_server_nowhere(home: &Home) {
+async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let outside = home.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("precious"), vec![1; 16 << 20]).unwrap();
@@ -196,35 +196,35 @@ async fn links_in_the_workspace_lead_the_server_nowhere(home: &Home) {
     );
     let ran = sh(&service, &view, &links).await;
     assert_eq!(ran.stdout, "done\n", "{ran:?}");
-    // What links lead to does not count.
+    // Targets of links do not count.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let state = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state;
     assert_eq!(state, State::Running);
-    // Neither does a removal follow them, nor what opens up closed directories first.
+    // Neither a removal nor the change of permissions before it follows them.
     symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
     assert!(!home.workspace(&view).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);
     std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-async fn the_token_is_nowhere(home: &Home) {
+async fn token_is_not_visible_inside_the_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     assert_no_token(home, &service, &view).await;
 }
 
-/// Nobody inside finds the token.
-pub(crate) async fn assert_no_token(home: &Home, service: &Service, view: &View) {
+/// Asserts that the token is not visible inside.
+pub(crate) async fn assert_no_token(home: &TestHome, service: &Service, view: &View) {
     bring(home, view);
     let hash = view.sandbox.token_hash.as_str();
     attempt(service, view, "token", &[hash]).await;
-    // Nor does anybody outside find it in what the runtime tells or the sandbox's place holds.
+    // Nor is it visible outside, in the state of the runtime or the directory of the sandbox.
     let hash = blake3::Hash::from_hex(hash).unwrap();
     if home.kind == Kind::Docker {
-        assert!(!holds(docker::say(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
+        assert!(!holds(docker::run(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
     }
     let dir = home.path().join("sandboxes").join(&view.sandbox.id);
     assert!(!dir.join("sockets/start.sock").exists());
@@ -233,18 +233,18 @@ pub(crate) async fn assert_no_token(home: &Home, service: &Service, view: &View)
     }
 }
 
-async fn the_servers_socket_cannot_be_replaced(home: &Home) {
+async fn the_servers_socket_cannot_be_replaced(home: &TestHome) {
     attempt_in_one(home, "socket").await;
 }
 
-async fn dangerous_system_calls_are_refused(home: &Home) {
+async fn dangerous_system_calls_are_refused(home: &TestHome) {
     attempt_in_one(home, "calls").await;
 }
 
 fn attempts_succeed_outside() {
     let outside = |what: &str, arguments: &[&str]| {
         let program = std::env::current_exe().unwrap();
-        let output = Command::new(program).args([WORD, what]).args(arguments).output().unwrap();
+        let output = Command::new(program).args([ATTEMPT_ARG, what]).args(arguments).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Sandboxes whose processes are stopped for a moment.
+//! Freezing and thawing sandboxes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use workspace_sandbox::{
     CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
 };
 
-use crate::home::{Home, PATIENCE, alice, base, create, read, request, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
 use crate::kind::Kind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        a_counter_stands_still_while_frozen,
-        a_command_goes_on_where_it_was,
+        frozen_process_makes_no_progress,
+        command_continues_after_a_thaw,
         many_processes_are_frozen,
-        what_forks_all_the_time_is_frozen,
+        process_that_keeps_forking_is_frozen,
         a_shell_never_sees_its_jobs_stopped,
-        another_server_lets_it_go_on,
-        a_frozen_sandbox_is_removed,
-        what_is_gone_is_not_frozen,
+        next_server_thaws_a_frozen_sandbox,
+        frozen_sandbox_can_be_removed,
+        freezing_an_ended_sandbox_fails,
     ]
 }
 
-async fn freeze(home: &Home, service: &Service, view: &View) -> Frozen {
+async fn freeze(home: &TestHome, service: &Service, view: &View) -> Frozen {
     service.runtime().freeze(&view.sandbox.id, &home.dir(view)).await.unwrap()
 }
 
-async fn thaw(home: &Home, runtime: &dyn Runtime, view: &View) {
+async fn thaw(home: &TestHome, runtime: &dyn Runtime, view: &View) {
     runtime.thaw(&view.sandbox.id, &home.dir(view)).await.unwrap();
     assert!(!home.dir(view).frozen().exists());
 }
@@ -44,22 +44,22 @@ fn size(file: &Path) -> u64 {
     file.metadata().map_or(0, |found| found.len())
 }
 
-/// Whether a file grows.
+/// Returns true if a file grows.
 async fn grows(file: &Path) -> bool {
     let before = size(file);
     tokio::time::sleep(Duration::from_millis(60)).await;
     size(file) > before
 }
 
-async fn a_counter_stands_still_while_frozen(home: &Home) {
+async fn frozen_process_makes_no_progress(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
     let count = home.workspace(&view).join("count");
-    soon("it counts", async || size(&count) > 0).await;
+    wait_until("it counts", async || size(&count) > 0).await;
     for _ in 0..3 {
         let frozen = freeze(home, &service, &view).await;
-        // An ordinary user has no groups here, unless somebody gave him some.
+        // An unprivileged user has no cgroups here, unless some were delegated.
         let by_group = rustix::process::geteuid().is_root();
         assert!(!by_group || frozen.way == Way::Cgroup, "{frozen:?}");
         assert!(frozen.processes.is_none_or(|processes| processes > 0), "{frozen:?}");
@@ -69,12 +69,12 @@ async fn a_counter_stands_still_while_frozen(home: &Home) {
         assert!(!grows(&count).await);
         thaw(home, &**service.runtime(), &view).await;
         thaw(home, &**service.runtime(), &view).await;
-        soon("it counts again", async || grows(&count).await).await;
+        wait_until("it counts again", async || grows(&count).await).await;
     }
     assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
 }
 
-async fn a_command_goes_on_where_it_was(home: &Home) {
+async fn command_continues_after_a_thaw(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let line = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo $i; sleep 0.005; done; exit 7";
@@ -89,13 +89,13 @@ async fn a_command_goes_on_where_it_was(home: &Home) {
     assert_eq!((ran.stdout, ran.end.exit_code), (expected, 7));
 }
 
-async fn many_processes_are_frozen(home: &Home) {
+async fn many_processes_are_frozen(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { processes: Some(400), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let many = "for i in $(seq 200); do sleep 100 & done; touch ready; wait";
     let _many = start(&service, &view, many).await;
-    soon("all run", async || home.workspace(&view).join("ready").exists()).await;
+    wait_until("all run", async || home.workspace(&view).join("ready").exists()).await;
     let frozen = freeze(home, &service, &view).await;
     assert!(frozen.processes.is_none_or(|processes| processes > 200), "{frozen:?}");
     thaw(home, &**service.runtime(), &view).await;
@@ -103,23 +103,23 @@ async fn many_processes_are_frozen(home: &Home) {
     assert_eq!(stopped.stdout, "0\n");
 }
 
-async fn what_forks_all_the_time_is_frozen(home: &Home) {
+async fn process_that_keeps_forking_is_frozen(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let forks = "while :; do /bin/true; (:); (sleep 0.01 &); echo x >> count; done";
     let _forks = start(&service, &view, forks).await;
     let count = home.workspace(&view).join("count");
-    soon("it counts", async || size(&count) > 0).await;
+    wait_until("it counts", async || size(&count) > 0).await;
     for _ in 0..5 {
         freeze(home, &service, &view).await;
         assert!(!grows(&count).await);
         thaw(home, &**service.runtime(), &view).await;
-        soon("it counts again", async || grows(&count).await).await;
+        wait_until("it counts again", async || grows(&count).await).await;
     }
 }
 
-/// With a shell that tells of every job that it sees stopped.
-async fn a_shell_never_sees_its_jobs_stopped(home: &Home) {
+/// Runs a shell that reports every job that it sees stopped.
+async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -129,7 +129,7 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &Home) {
     let typed =
         b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";
     service.type_in(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
-    soon("it runs", async || home.workspace(&view).join("ready").exists()).await;
+    wait_until("it runs", async || home.workspace(&view).join("ready").exists()).await;
     for _ in 0..20 {
         freeze(home, &service, &view).await;
         thaw(home, &**service.runtime(), &view).await;
@@ -148,22 +148,22 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &Home) {
     assert!(shown.contains("Running") && !shown.contains("Stopped"), "{shown}");
 }
 
-async fn another_server_lets_it_go_on(home: &Home) {
+async fn next_server_thaws_a_frozen_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
     let count = home.workspace(&view).join("count");
-    soon("it counts", async || size(&count) > 0).await;
+    wait_until("it counts", async || size(&count) > 0).await;
     freeze(home, &service, &view).await;
     service.close().await;
     drop(service);
     assert!(!grows(&count).await);
     let runtime = home.kind.runtime(home.path()).await;
     thaw(home, &*runtime, &view).await;
-    soon("it counts again", async || grows(&count).await).await;
+    wait_until("it counts again", async || grows(&count).await).await;
 }
 
-async fn a_frozen_sandbox_is_removed(home: &Home) {
+async fn frozen_sandbox_can_be_removed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
@@ -173,17 +173,17 @@ async fn a_frozen_sandbox_is_removed(home: &Home) {
     let removed = service.remove(&owner, &view.sandbox.id, false);
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
     assert!(!home.dir(&view).root().exists());
 }
 
-async fn what_is_gone_is_not_frozen(home: &Home) {
+async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let dir = home.dir(&view);
     service.runtime().end(&view.sandbox.id, &dir).await.unwrap();
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
-    // An OCI runtime says so in its own words.
+    // An OCI runtime has an error message of its own.
     let told = home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
     assert!(told, "{error}");
     assert!(!dir.frozen().exists());

@@ -1,19 +1,19 @@
-//! Making room when the disk of the workspaces is nearly full.
+//! Freeing space when the disk of the workspaces is nearly full.
 
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{Caller, NewCommit, Scope, Service, View};
+use workspace_sandbox::{Creator, NewCommit, Scope, Service, View};
 
-use crate::home::{Home, base, request, soon, wanted};
+use crate::home::{TestHome, base, creator, request, wait_until};
 use crate::snapshots::small_disk;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        the_owner_who_holds_most_is_stopped_and_not_who_wrote_last,
-        what_was_stopped_for_the_disk_makes_room_after_a_while,
+        owner_with_the_largest_usage_is_stopped_on_a_full_disk,
+        sandbox_stopped_for_the_disk_is_removed_after_a_while,
     ]
 }
 
@@ -21,19 +21,20 @@ fn scope(owner: &str) -> Scope {
     Scope::Owner(owner.to_owned())
 }
 
-/// A sandbox whose workspace holds so many MiB.
+/// Makes a sandbox whose workspace has so many MiB.
 async fn holding(service: &Service, owner: &str, megabytes: u64) -> View {
-    let view = service.create(Caller { owner: owner.to_owned(), ..wanted() }, base()).await.unwrap();
+    let view = service.create(Creator { owner: owner.to_owned(), ..creator() }, base()).await.unwrap();
     let (scope, id) = (scope(owner), view.sandbox.id.as_str());
     service.run(&scope, id, request(&format!("fallocate -l {megabytes}m held"))).await.unwrap();
-    soon("it is written", async || {
+    wait_until("it is written", async || {
         service.stats(&scope, id).await.is_ok_and(|stats| stats.disk >= megabytes << 20)
     })
     .await;
     view
 }
 
-/// Two of an owner who holds most of a disk of 200 MiB, of which 20 are kept free, and one of another who wrote last.
+/// Two sandboxes of the owner with the largest usage of a disk of 200 MiB, with a reserve of 20 MiB, and one
+/// of another owner who wrote last.
 struct Crowd {
     hers: [View; 2],
     last: View,
@@ -45,14 +46,15 @@ impl Crowd {
         Self { hers, last: holding(service, "bob", 85).await }
     }
 
-    /// Waits until one of hers is in that state, or gone, and checks that nobody else was stopped. Which of hers it is depends
-    /// on whether the server looked at the disk between her two: one that writes goes before one that is larger.
+    /// Waits until one of the first owner's is in that state, or gone, and checks that nobody else was
+    /// stopped. Which one depends on whether the disk was checked between the two: one that writes goes
+    /// before a larger one.
     async fn one_of_hers_is(&self, service: &Service, state: Option<State>) -> &View {
         let state_of = async |view: &View, owner| {
             let found = service.get(&scope(owner), &view.sandbox.id).await;
             found.ok().map(|view| view.sandbox.state)
         };
-        soon("one of hers makes room", async || {
+        wait_until("one of hers makes room", async || {
             let [one, other] = &self.hers;
             [state_of(one, "alice").await, state_of(other, "alice").await].contains(&state)
         })
@@ -65,7 +67,7 @@ impl Crowd {
     }
 }
 
-async fn start(home: &Home, kept: Duration) -> Option<Service> {
+async fn start(home: &TestHome, kept: Duration) -> Option<Service> {
     let small = small_disk(home, "size=200m")?;
     let change = |settings: &mut workspace_sandbox::Settings| {
         settings.workspaces = small.join("workspaces");
@@ -75,21 +77,21 @@ async fn start(home: &Home, kept: Duration) -> Option<Service> {
     Some(home.start_with(change).await)
 }
 
-async fn the_owner_who_holds_most_is_stopped_and_not_who_wrote_last(home: &Home) {
+async fn owner_with_the_largest_usage_is_stopped_on_a_full_disk(home: &TestHome) {
     let Some(service) = start(home, Duration::from_secs(600)).await else { return };
     let crowd = Crowd::new(&service).await;
     let stopped = crowd.one_of_hers_is(&service, Some(State::Stopped)).await.sandbox.id.as_str();
     let told = service.get(&scope("alice"), stopped).await.unwrap().sandbox.state_reason.unwrap();
     assert!(told.contains("kept free"), "{told}");
-    // What it holds is not lost.
+    // Its files are kept.
     service.commit(&scope("alice"), stopped, NewCommit::default()).await.unwrap();
 }
 
-async fn what_was_stopped_for_the_disk_makes_room_after_a_while(home: &Home) {
+async fn sandbox_stopped_for_the_disk_is_removed_after_a_while(home: &TestHome) {
     let Some(service) = start(home, Duration::ZERO).await else { return };
     let crowd = Crowd::new(&service).await;
     crowd.one_of_hers_is(&service, None).await;
-    // There is room again.
+    // There is enough space again.
     let more = holding(&service, "bob", 10).await;
     assert_eq!(more.sandbox.state, State::Running);
     crowd.one_of_hers_is(&service, None).await;

@@ -1,4 +1,4 @@
-//! A service with a directory of its own.
+//! Test fixture: a server directory with a runtime, and helpers to run commands.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -11,31 +11,34 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::holder::Holder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    Caller, CommandHandle, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,
+    CommandHandle, Creator, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,
     View,
 };
 
 use crate::kind::Kind;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct Home {
+pub(crate) struct TestHome {
     pub(crate) kind: Kind,
     directory: TempDir,
 }
 
-/// Runs a test on a runtime. Whatever it leaves is ended.
-pub(crate) fn run(kind: Kind, test: impl for<'a> FnOnce(&'a Home) -> Pin<Box<dyn Future<Output = ()> + 'a>>) {
-    let home = Home::new(kind);
+/// Runs a test on a runtime, and ends everything that it leaves.
+pub(crate) fn run(
+    kind: Kind,
+    test: impl for<'a> FnOnce(&'a TestHome) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
+) {
+    let home = TestHome::new(kind);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test(&home));
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-impl Drop for Home {
+impl Drop for TestHome {
     fn drop(&mut self) {
         self.kind.clear(self.path());
-        // What an ordinary user mounts goes with the holder.
+        // Mounts of an unprivileged user end with the namespace holder.
         let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
             drop(overlay::unmount(&Holder::Machine, path));
@@ -46,7 +49,7 @@ impl Drop for Home {
 pub(crate) fn agent_program() -> PathBuf {
     let told = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
     let program = told.unwrap_or_else(|| {
-        // Beside the tests' own directory.
+        // Next to the directory of the tests.
         let tests = std::env::current_exe().unwrap();
         tests.parent().unwrap().parent().unwrap().join("workspace-agent")
     });
@@ -54,7 +57,7 @@ pub(crate) fn agent_program() -> PathBuf {
     program
 }
 
-impl Home {
+impl TestHome {
     pub(crate) fn new(kind: Kind) -> Self {
         Self { kind, directory: tempfile::tempdir().unwrap() }
     }
@@ -67,7 +70,7 @@ impl Home {
         Catalog::open(&sqlite_url(&self.path().join("catalog.db"))).await.unwrap()
     }
 
-    /// Ids of all sandboxes that events tell of.
+    /// Ids of all sandboxes that have events.
     pub(crate) async fn sandbox_ids(&self) -> Vec<String> {
         let (catalog, mut ids, mut last) = (self.catalog().await, std::collections::BTreeSet::new(), 0);
         loop {
@@ -78,7 +81,7 @@ impl Home {
         }
     }
 
-    /// Does something to the catalog that it has no words for.
+    /// Executes a statement that the catalog has no method for.
     pub(crate) async fn sql(&self, statement: &str) {
         let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.path().join("catalog.db"));
         let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
@@ -91,7 +94,7 @@ impl Home {
 
     pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Settings)) -> Service {
         let mut settings = Settings::new(self.path());
-        // What is started ahead has tests of its own.
+        // The warm pool has tests of its own.
         settings.pool = 0;
         change(&mut settings);
         let runtime = self.kind.runtime(self.path()).await;
@@ -103,7 +106,7 @@ impl Home {
         Process(self.kind.pid(self.path(), id))
     }
 
-    /// Where a runtime finds what it noted of a sandbox.
+    /// Returns the directory of a sandbox.
     pub(crate) fn dir(&self, view: &View) -> SandboxDir {
         SandboxDir::new(self.path().join("sandboxes").join(&view.sandbox.id))
     }
@@ -113,7 +116,7 @@ impl Home {
     }
 }
 
-/// A process inside a sandbox, by its number outside.
+/// A process of a sandbox, by its PID on the host.
 pub(crate) struct Process(i32);
 
 impl Process {
@@ -132,8 +135,8 @@ pub(crate) fn alice() -> Scope {
     Scope::Owner("alice".to_owned())
 }
 
-pub(crate) fn wanted() -> Caller {
-    Caller { owner: "alice".to_owned(), unlimited: false, most: None, key: None }
+pub(crate) fn creator() -> Creator {
+    Creator { owner: "alice".to_owned(), unlimited: false, max_sandboxes: None, idempotency_key: None }
 }
 
 pub(crate) fn base() -> NewSandbox {
@@ -141,14 +144,14 @@ pub(crate) fn base() -> NewSandbox {
 }
 
 pub(crate) async fn create(service: &Service) -> View {
-    service.create(wanted(), base()).await.unwrap()
+    service.create(creator(), base()).await.unwrap()
 }
 
 pub(crate) fn request(command: &str) -> RunRequest {
     RunRequest { command: command.to_owned(), ..RunRequest::default() }
 }
 
-/// What a command printed, and how it ended.
+/// Output and end of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) stdout: String,
@@ -174,7 +177,7 @@ pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("the command never ended");
+    tokio::time::timeout(TIMEOUT, reading).await.expect("the command never ended");
     ran
 }
 
@@ -183,9 +186,9 @@ pub(crate) async fn sh(service: &Service, view: &View, command: &str) -> Ran {
     read(&handle, 0).await
 }
 
-/// Waits until something is so.
-pub(crate) async fn soon(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until a condition is true.
+pub(crate) async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
     while !check().await {
         assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;

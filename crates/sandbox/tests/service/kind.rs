@@ -1,4 +1,4 @@
-//! The runtimes that every test runs on, and how to reach their sandboxes from outside.
+//! The runtimes that every test runs on, and how to access their sandboxes from outside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,32 +15,33 @@ use crate::home::agent_program;
 pub(crate) enum Kind {
     Embedded,
     Docker,
-    /// With `runc`.
+    /// The OCI runtime with `runc`.
     Oci,
-    /// The same with `crun`.
+    /// The OCI runtime with `crun`.
     Crun,
 }
 
-/// What is tried on `crun` unless everything is: it runs the bundles that `runc` runs.
-const FEW: [&str; 19] = [
-    "a_sandbox_is_made_used_and_removed",
-    "many_are_made_at_once",
+/// Tests that run on `crun` by default: it runs the same bundles as `runc`.
+const CRUN_TESTS: [&str; 20] = [
+    "sandbox_is_created_used_and_removed",
+    "many_sandboxes_are_created_concurrently",
     "a_sandbox_whose_processes_are_killed_is_in_error",
-    "what_it_uses_is_counted",
+    "stats_report_resource_usage",
+    "resource_usage_is_measured",
     "processes_and_memory_are_limited",
-    "a_command_is_killed_and_what_it_started_too",
-    "a_counter_stands_still_while_frozen",
-    "a_frozen_sandbox_is_removed",
-    "another_workspace_takes_its_place",
-    "everything_goes_on_without_the_server",
-    "what_died_meanwhile_is_an_error",
-    "what_nobody_knows_of_is_removed",
-    "files_of_the_machine_are_out_of_reach",
+    "killing_a_command_kills_its_children",
+    "frozen_process_makes_no_progress",
+    "frozen_sandbox_can_be_removed",
+    "workspace_of_a_running_sandbox_is_replaced",
+    "sandboxes_keep_running_without_a_server",
+    "sandbox_that_died_without_a_server_is_stopped",
+    "orphans_are_removed",
+    "host_files_are_inaccessible",
     "nothing_can_be_mounted_or_unmounted",
-    "namespaces_give_no_rights",
-    "there_are_no_devices",
-    "settings_of_the_kernel_cannot_be_written",
-    "the_token_is_nowhere",
+    "new_namespaces_give_no_privileges",
+    "devices_are_inaccessible",
+    "kernel_settings_cannot_be_written",
+    "token_is_not_visible_inside_the_sandbox",
     "dangerous_system_calls_are_refused",
 ];
 
@@ -54,15 +55,15 @@ impl Kind {
         }
     }
 
-    /// Whether the test of that name is run on it.
+    /// Returns true if the test with that name is run on it.
     pub(crate) fn runs(self, test: &str) -> bool {
         let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
-        self != Self::Crun || full || FEW.contains(&test)
+        self != Self::Crun || full || CRUN_TESTS.contains(&test)
     }
 
-    /// Those that this user can run here. An ordinary one can run the embedded runtime alone: Docker's daemon and
-    /// `runc` with limits need the superuser.
-    pub(crate) fn here() -> Vec<Self> {
+    /// Runtimes that this user can run here. An unprivileged user has the embedded runtime only: Docker's
+    /// daemon and `runc` with limits need root.
+    pub(crate) fn available() -> Vec<Self> {
         if !rustix::process::geteuid().is_root() {
             return vec![Self::Embedded];
         }
@@ -99,7 +100,7 @@ impl Kind {
         }
     }
 
-    /// The first process of a sandbox, as this machine numbers it.
+    /// PID of the first process of a sandbox on the host.
     pub(crate) fn pid(self, home: &Path, id: &str) -> i32 {
         match self {
             Self::Embedded => {
@@ -107,17 +108,17 @@ impl Kind {
                 workspace_host::Process::read(&note).unwrap().unwrap().pid()
             }
             Self::Docker => {
-                docker::say(&["inspect", "--format", "{{.State.Pid}}", id]).trim().parse().unwrap()
+                docker::run(&["inspect", "--format", "{{.State.Pid}}", id]).trim().parse().unwrap()
             }
             Self::Oci | Self::Crun => {
-                let state = self.say(home, &["state", id]);
+                let state = self.run_program(home, &["state", id]);
                 let state: serde_json::Value = serde_json::from_str(&state).unwrap();
                 i32::try_from(state["pid"].as_i64().unwrap()).unwrap()
             }
         }
     }
 
-    /// Ends whatever a test left.
+    /// Ends everything that a test left.
     pub(crate) fn clear(self, home: &Path) {
         let sandboxes = std::fs::read_dir(home.join("sandboxes")).into_iter().flatten().flatten();
         match self {
@@ -135,18 +136,18 @@ impl Kind {
             }
             Self::Docker => {
                 for sandbox in sandboxes {
-                    docker::say(&["rm", "--force", &sandbox.file_name().to_string_lossy()]);
+                    docker::run(&["rm", "--force", &sandbox.file_name().to_string_lossy()]);
                 }
             }
             Self::Oci | Self::Crun => {
-                for id in self.say(home, &["list", "--quiet"]).lines() {
-                    self.say(home, &["delete", "--force", id]);
+                for id in self.run_program(home, &["list", "--quiet"]).lines() {
+                    self.run_program(home, &["delete", "--force", id]);
                 }
             }
         }
     }
 
-    /// The program of an OCI runtime.
+    /// Path of the program of an OCI runtime.
     fn program(self, home: &Path) -> PathBuf {
         match self {
             Self::Crun if mixes_groups() => crun_with_one_kind_of_groups(home),
@@ -155,30 +156,30 @@ impl Kind {
         }
     }
 
-    /// What that program prints.
-    fn say(self, home: &Path, words: &[&str]) -> String {
+    /// Runs that program, and returns its output.
+    fn run_program(self, home: &Path, words: &[&str]) -> String {
         let mut command = Command::new(self.program(home));
         let output = command.arg("--root").arg(home.join("oci")).args(words).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 
-/// Where the second version of control groups is, on a machine that has the first as well.
+/// Mount point of cgroup v2, on a machine with cgroup v1 as well.
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
-/// Whether the machine has both kinds of control groups, with something to control in each; `crun` refuses that.
+/// Returns true if the machine has controllers in cgroup v1 and v2; `crun` refuses that.
 fn mixes_groups() -> bool {
     let controllers = std::fs::read_to_string(format!("{UNIFIED}/cgroup.controllers"));
     controllers.is_ok_and(|controllers| !controllers.trim().is_empty())
 }
 
-/// `crun` where it does not see the second kind.
+/// Makes a script that runs `crun` without access to cgroup v2.
 fn crun_with_one_kind_of_groups(home: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let (script, crun) = (home.join("crun"), find("crun").unwrap());
     if !script.exists() {
         let line = format!("umount {UNIFIED} && exec {} \"$@\"", crun.display());
-        // Others may look for it at the same time.
+        // Concurrent tests may look for it at the same time.
         let new = home.join(format!("crun-{:?}", std::thread::current().id()));
         std::fs::write(&new, format!("#!/bin/sh\nexec unshare --mount sh -c '{line}' crun \"$@\"\n"))
             .unwrap();
@@ -188,7 +189,7 @@ fn crun_with_one_kind_of_groups(home: &Path) -> PathBuf {
     script
 }
 
-/// A program of the machine's; not everybody's path has what only the superuser runs.
+/// Finds a program of the machine, also in directories that only root has in its path.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,36 +1,36 @@
-//! From the wish for a sandbox to its end.
+//! Life of a sandbox, from its creation to its end.
 
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
-use workspace_sandbox::{Caller, Kept, NewSandbox, ResourceRequest, SandboxError, Scope};
+use workspace_sandbox::{Creator, Kept, NewSandbox, ResourceRequest, SandboxError, Scope};
 
-use crate::home::{Home, PATIENCE, alice, base, create, request, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        a_sandbox_is_made_used_and_removed,
-        another_owners_sandbox_is_not_there,
-        what_is_not_allowed_is_refused_before_anything_is_made,
-        there_are_as_many_as_allowed_and_no_more,
-        the_same_request_makes_one_sandbox,
-        many_are_made_at_once,
-        one_that_cannot_be_made_leaves_nothing,
+        sandbox_is_created_used_and_removed,
+        sandbox_of_another_owner_is_not_found,
+        invalid_requests_are_refused_before_anything_is_created,
+        sandbox_quotas_are_enforced,
+        repeated_request_creates_one_sandbox,
+        many_sandboxes_are_created_concurrently,
+        failed_creation_leaves_nothing,
         a_sandbox_whose_processes_are_killed_is_in_error,
-        it_can_be_removed_while_it_is_being_made,
-        time_runs_out_and_can_be_extended,
-        the_time_it_takes_to_start_is_not_its_own,
-        a_full_workspace_ends_the_sandbox_and_stays,
+        sandbox_can_be_removed_while_it_is_created,
+        sandbox_expires_and_can_be_extended,
+        start_time_does_not_count_for_the_lifetime,
+        full_workspace_stops_the_sandbox_and_is_kept,
         a_kept_workspace_outlives_its_sandbox,
-        every_change_has_its_event,
-        what_it_uses_is_counted,
-        what_commands_printed_is_in_the_logs,
+        every_state_change_has_an_event,
+        stats_report_resource_usage,
+        logs_contain_command_output,
     ]
 }
 
-async fn a_sandbox_is_made_used_and_removed(home: &Home) {
+async fn sandbox_is_created_used_and_removed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     assert!(view.sandbox.id.starts_with("sbx-"));
@@ -41,12 +41,12 @@ async fn a_sandbox_is_made_used_and_removed(home: &Home) {
     let id = &view.sandbox.id;
     assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
     assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
     assert!(matches!(service.remove(&alice(), id, false).await, Err(SandboxError::NotFound { .. })));
 }
 
-async fn another_owners_sandbox_is_not_there(home: &Home) {
+async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -69,7 +69,7 @@ async fn another_owners_sandbox_is_not_there(home: &Home) {
     assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 1);
 }
 
-async fn what_is_not_allowed_is_refused_before_anything_is_made(home: &Home) {
+async fn invalid_requests_are_refused_before_anything_is_created(home: &TestHome) {
     let service = home.start().await;
     let resources = |resources| NewSandbox { resources, ..base() };
     let day = Duration::from_secs(86_401);
@@ -86,13 +86,13 @@ async fn what_is_not_allowed_is_refused_before_anything_is_made(home: &Home) {
         resources(ResourceRequest { disk: Some(u64::MAX), ..ResourceRequest::default() }),
     ];
     for new in wrong {
-        let refused = service.create(wanted(), new.clone()).await.unwrap_err();
+        let refused = service.create(creator(), new.clone()).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{new:?}: {refused}");
     }
     assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0);
 }
 
-async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
+async fn sandbox_quotas_are_enforced(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.sandboxes_per_owner = 2;
@@ -102,7 +102,7 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
     let tasks: Vec<_> = (0..5)
         .map(|_| {
             let service = service.clone();
-            tokio::spawn(async move { service.create(wanted(), base()).await })
+            tokio::spawn(async move { service.create(creator(), base()).await })
         })
         .collect();
     let mut made = 0;
@@ -113,7 +113,7 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
         }
     }
     assert_eq!(made, 2);
-    let admin = Caller { unlimited: true, ..wanted() };
+    let admin = Creator { unlimited: true, ..creator() };
     for _ in 0..2 {
         service.create(admin.clone(), base()).await.unwrap();
     }
@@ -121,9 +121,9 @@ async fn there_are_as_many_as_allowed_and_no_more(home: &Home) {
     assert!(full.to_string().contains("MAX_SANDBOXES"), "{full}");
 }
 
-async fn the_same_request_makes_one_sandbox(home: &Home) {
+async fn repeated_request_creates_one_sandbox(home: &TestHome) {
     let service = home.start_with(|settings| settings.sandboxes_per_owner = 1).await;
-    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Creator { idempotency_key: Some(("k".to_owned(), "a".repeat(64))), ..creator() };
     let tasks: Vec<_> = (0..4)
         .map(|_| {
             let (service, once) = (service.clone(), once.clone());
@@ -137,20 +137,20 @@ async fn the_same_request_makes_one_sandbox(home: &Home) {
         ids.push(sandbox.id);
     }
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    let other = Caller { key: Some(("k".to_owned(), "b".repeat(64))), ..wanted() };
+    let other = Creator { idempotency_key: Some(("k".to_owned(), "b".repeat(64))), ..creator() };
     let refused = service.create(other, base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::OtherRequest { .. }), "{refused}");
-    // Another key needs room that is not there, and leaves nothing: neither row nor claim.
-    let second = Caller { key: Some(("l".to_owned(), "a".repeat(64))), ..wanted() };
+    // Another key exceeds the quota, and leaves neither row nor claim.
+    let second = Creator { idempotency_key: Some(("l".to_owned(), "a".repeat(64))), ..creator() };
     let refused = service.create(second.clone(), base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
     service.remove(&alice(), &ids[0], false).await.unwrap();
     service.create(second, base()).await.unwrap();
 }
 
-async fn many_are_made_at_once(home: &Home) {
+async fn many_sandboxes_are_created_concurrently(home: &TestHome) {
     let service = home.start_with(|settings| settings.creations_at_once = 4).await;
-    let many = Caller { unlimited: true, ..wanted() };
+    let many = Creator { unlimited: true, ..creator() };
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let (service, many) = (service.clone(), many.clone());
@@ -163,9 +163,9 @@ async fn many_are_made_at_once(home: &Home) {
     }
 }
 
-async fn one_that_cannot_be_made_leaves_nothing(home: &Home) {
+async fn failed_creation_leaves_nothing(home: &TestHome) {
     let service = home.start().await;
-    let once = Caller { key: Some(("k".to_owned(), "a".repeat(64))), ..wanted() };
+    let once = Creator { idempotency_key: Some(("k".to_owned(), "a".repeat(64))), ..creator() };
     let unknown = NewSandbox { template: "nowhere".to_owned(), ..base() };
     for _ in 0..2 {
         let refused = service.create(once.clone(), unknown.clone()).await.unwrap_err();
@@ -177,7 +177,7 @@ async fn one_that_cannot_be_made_leaves_nothing(home: &Home) {
     }
 }
 
-async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &Home) {
+async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -187,11 +187,13 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &Home) {
     home.process(id).signal(rustix::process::Signal::KILL);
     let failed = handle.wait().await.unwrap().failed;
     assert_eq!(failed.as_deref(), Some("the sandbox ended"));
-    soon("it is in error", async || service.get(&alice(), id).await.unwrap().sandbox.state == State::Error)
-        .await;
+    wait_until("it is in error", async || {
+        service.get(&alice(), id).await.unwrap().sandbox.state == State::Error
+    })
+    .await;
     let refused = service.run(&alice(), id, request("true")).await.unwrap_err();
     assert!(refused.to_string().contains("is error: its processes ended"), "{refused}");
-    // What was printed is there all the same.
+    // Its output is kept.
     let old = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = crate::home::read(&old, 0).await;
     assert_eq!(ran.stdout, "begun\n");
@@ -199,17 +201,17 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &Home) {
     service.remove(&alice(), id, false).await.unwrap();
 }
 
-async fn it_can_be_removed_while_it_is_being_made(home: &Home) {
+async fn sandbox_can_be_removed_while_it_is_created(home: &TestHome) {
     let service = home.start().await;
     for wait in [0, 1, 3, 6, 10, 20] {
         let making = {
             let service = service.clone();
-            tokio::spawn(async move { service.create(wanted(), base()).await })
+            tokio::spawn(async move { service.create(creator(), base()).await })
         };
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let found = service.list(&alice(), Filter::default()).await.unwrap().0;
         for view in found {
-            // Whoever fails to make it may have removed it before.
+            // The failed creation may have removed it before.
             match service.remove(&alice(), &view.sandbox.id, false).await {
                 Ok(_) | Err(SandboxError::NotFound { .. }) => {}
                 Err(error) => panic!("{error}"),
@@ -219,12 +221,12 @@ async fn it_can_be_removed_while_it_is_being_made(home: &Home) {
             drop(service.remove(&alice(), &view.sandbox.id, false).await);
         }
         assert_eq!(service.list(&alice(), Filter::default()).await.unwrap().1, 0);
-        assert!(service.files_removed(PATIENCE).await);
+        assert!(service.files_removed(TIMEOUT).await);
         assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
     }
 }
 
-async fn time_runs_out_and_can_be_extended(home: &Home) {
+async fn sandbox_expires_and_can_be_extended(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.expiry_interval = Duration::from_millis(50);
@@ -232,38 +234,38 @@ async fn time_runs_out_and_can_be_extended(home: &Home) {
         })
         .await;
     let lasting = |seconds| NewSandbox { timeout: Some(Duration::from_secs(seconds)), ..base() };
-    // However slow the machine: what is to be extended does not end before.
-    let stays = service.create(wanted(), lasting(600)).await.unwrap();
+    // However slow the machine is, it does not expire before it is extended.
+    let stays = service.create(creator(), lasting(600)).await.unwrap();
     let longer = service.extend(&alice(), &stays.sandbox.id, 1_200).await.unwrap();
     assert_eq!(longer.sandbox.expires_at, stays.sandbox.expires_at + 1_200_000);
     let refused = service.extend(&alice(), &stays.sandbox.id, 1_200).await.unwrap_err();
-    // The time that it took to start is off the rest.
+    // Its start took some of the time.
     assert!(matches!(refused, SandboxError::Lifetime { limit: 2_000, left: 1..=200 }), "{refused}");
     for seconds in [0, 3_601] {
         let refused = service.extend(&alice(), &stays.sandbox.id, seconds).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
     }
-    let ends = service.create(wanted(), lasting(1)).await.unwrap();
-    soon("it expired", async || service.get(&alice(), &ends.sandbox.id).await.is_err()).await;
-    soon("its files are gone", async || !home.workspace(&ends).exists()).await;
+    let ends = service.create(creator(), lasting(1)).await.unwrap();
+    wait_until("it expired", async || service.get(&alice(), &ends.sandbox.id).await.is_err()).await;
+    wait_until("its files are gone", async || !home.workspace(&ends).exists()).await;
     service.get(&alice(), &stays.sandbox.id).await.unwrap();
 }
 
-async fn the_time_it_takes_to_start_is_not_its_own(home: &Home) {
+async fn start_time_does_not_count_for_the_lifetime(home: &TestHome) {
     let service = home.start().await;
     let short = NewSandbox { timeout: Some(Duration::from_secs(60)), ..base() };
-    let made = service.create(wanted(), short).await.unwrap().sandbox;
+    let made = service.create(creator(), short).await.unwrap().sandbox;
     // Nothing starts within a millisecond.
     assert!(made.expires_at > made.created_at + 60_000, "{made:?}");
 }
 
-async fn a_full_workspace_ends_the_sandbox_and_stays(home: &Home) {
+async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
     if crate::quota::are_kept(home) {
         return eprintln!("not tested here: with a quota nothing is ended");
     }
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let neighbour = create(&service).await;
     let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 100").await;
     let reason = ran.end.failed.unwrap();
@@ -275,7 +277,7 @@ async fn a_full_workspace_ends_the_sandbox_and_stays(home: &Home) {
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
 }
 
-async fn a_kept_workspace_outlives_its_sandbox(home: &Home) {
+async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
@@ -287,7 +289,7 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &Home) {
     assert!(kept.join("file").exists());
 }
 
-async fn every_change_has_its_event(home: &Home) {
+async fn every_state_change_has_an_event(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
@@ -307,14 +309,14 @@ async fn every_change_has_its_event(home: &Home) {
     }
 }
 
-async fn what_it_uses_is_counted(home: &Home) {
+async fn stats_report_resource_usage(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "head -c 1000000 /dev/zero > file").await;
     service.run(&alice(), id, request("while :; do :; done")).await.unwrap();
     let mut stats = service.stats(&alice(), id).await.unwrap();
-    soon("the loop and the file are seen", async || {
+    wait_until("the loop and the file are seen", async || {
         stats = service.stats(&alice(), id).await.unwrap();
         stats.cpu_percent > 10.0 && stats.disk >= 1_000_000
     })
@@ -325,7 +327,7 @@ async fn what_it_uses_is_counted(home: &Home) {
     assert!((1_000_000..10_000_000).contains(&stats.disk), "{stats:?}");
 }
 
-async fn what_commands_printed_is_in_the_logs(home: &Home) {
+async fn logs_contain_command_output(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();

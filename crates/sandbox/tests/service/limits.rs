@@ -1,21 +1,21 @@
-//! What a sandbox may use and reach.
+//! Resource limits.
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{NewSandbox, ResourceRequest};
 
-use crate::home::{Home, base, create, sh, soon, wanted};
+use crate::home::{TestHome, base, create, creator, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        what_it_uses_is_counted,
+        resource_usage_is_measured,
         processes_and_memory_are_limited,
-        full_directories_in_memory_leave_room_for_processes,
-        there_is_always_a_base_template,
+        full_tmpfs_leaves_memory_for_processes,
+        base_template_is_always_listed,
     ]
 }
 
-/// Whether the runtime can limit everything here. An ordinary user may have no groups to do so with.
+/// Returns true if the runtime can apply all limits here. An unprivileged user may have no cgroups.
 async fn can_limit(service: &workspace_sandbox::Service) -> bool {
     let lacks = service.runtime().lacks().await.unwrap();
     let lacks: Vec<String> = lacks.into_iter().filter(|lack| lack.starts_with("no limit")).collect();
@@ -25,14 +25,14 @@ async fn can_limit(service: &workspace_sandbox::Service) -> bool {
     lacks.is_empty()
 }
 
-async fn what_it_uses_is_counted(home: &Home) {
+async fn resource_usage_is_measured(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     if !can_limit(&service).await {
         return;
     }
     sh(&service, &view, "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done").await;
-    soon("something is counted", async || {
+    wait_until("something is counted", async || {
         let usage = service.runtime().usage(&view.sandbox.id).await.unwrap();
         let processes = usage.processes.unwrap();
         assert!((1..100).contains(&processes), "{usage:?}");
@@ -43,7 +43,7 @@ async fn what_it_uses_is_counted(home: &Home) {
     assert!(service.runtime().usage("sbx-none").await.is_ok_and(|usage| usage == Default::default()));
 }
 
-async fn processes_and_memory_are_limited(home: &Home) {
+async fn processes_and_memory_are_limited(home: &TestHome) {
     let service = home.start().await;
     if !can_limit(&service).await {
         return;
@@ -54,42 +54,42 @@ async fn processes_and_memory_are_limited(home: &Home) {
         cpu_millis: Some(500),
         ..ResourceRequest::default()
     };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     assert_eq!(view.config.missing, [""; 0]);
     let many = "for i in $(seq 1 40); do sleep 1 & done; wait";
     let ran = sh(&service, &view, many).await;
     assert!(ran.stderr.to_lowercase().contains("fork"), "{ran:?}");
-    // For the shell, and for what it starts.
+    // For the shell, and for its children.
     let room = "/bin/true && echo room";
-    soon("there is room again", async || sh(&service, &view, room).await.stdout == "room\n").await;
+    wait_until("there is room again", async || sh(&service, &view, room).await.stdout == "room\n").await;
     let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
     assert_eq!(ran.stdout, "137\n", "{ran:?}");
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
-async fn full_directories_in_memory_leave_room_for_processes(home: &Home) {
+async fn full_tmpfs_leaves_memory_for_processes(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { memory: Some(96 << 20), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let places = "/tmp /var/tmp /home/sandbox /dev/shm";
     let fill = format!("for p in {places}; do head -c 96m /dev/zero > $p/x || echo full; done");
     let ran = sh(&service, &view, &fill).await;
     assert_eq!(ran.stdout, "full\nfull\nfull\nfull\n", "{ran:?}");
-    // All of them together hold half of the memory.
+    // All of them together have half of the memory.
     let held = format!("du -ck {places} | tail -n 1 | cut -f 1");
     let held = sh(&service, &view, &held).await.stdout.trim().parse::<u64>().unwrap();
     assert!(held <= 49 << 10, "{held} KiB");
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
 }
 
-async fn there_is_always_a_base_template(home: &Home) {
+async fn base_template_is_always_listed(home: &TestHome) {
     let service = home.start().await;
     let templates = service.runtime().templates().await.unwrap();
     let base = templates.iter().find(|template| template.name == "base").unwrap();
     assert!(base.present);
     for name in ["../base", "a b", "$(id)", "/", ".", "-x", "base;id"] {
         let new = NewSandbox { template: name.to_owned(), ..crate::home::base() };
-        let refused = service.create(wanted(), new).await.unwrap_err();
+        let refused = service.create(creator(), new).await.unwrap_err();
         assert!(refused.to_string().contains("there is no template"), "{name}: {refused}");
     }
 }

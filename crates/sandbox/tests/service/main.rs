@@ -1,5 +1,5 @@
-//! Sandboxes as their users see them: the same tests on every runtime, as the superuser and, on the embedded one, as an
-//! ordinary user.
+//! Tests of the sandbox service: the same tests on every runtime, as root and, on the embedded one, as an
+//! unprivileged user.
 
 mod attempts;
 mod cancelled;
@@ -9,17 +9,19 @@ mod docker_only;
 mod docker_port;
 mod egress;
 mod escape;
-mod failing;
+mod failing_runtime;
+mod fair_shares;
+mod fake_runtime;
 mod frozen;
 mod full_disk;
 mod home;
-mod hung;
+mod hung_agent;
+mod idle_release;
+mod invented_commands;
 mod kind;
 mod life;
 mod limits;
-mod made_up;
 mod oci_only;
-mod ordinary;
 mod own_users;
 mod pool;
 mod quota;
@@ -27,12 +29,11 @@ mod races;
 mod registry;
 mod remote;
 mod restart;
-mod resting;
-mod shares;
 mod snapshots;
-mod swapped;
 mod terminals;
-mod undecided;
+mod undecided_swap;
+mod unprivileged;
+mod workspace_swap;
 #[path = "../../../host/tests/sandboxes/world.rs"]
 mod world;
 
@@ -58,37 +59,37 @@ fn main() -> ExitCode {
     trials.extend(restart::trials());
     trials.extend(limits::trials());
     trials.extend(frozen::trials());
-    trials.extend(hung::trials());
+    trials.extend(hung_agent::trials());
     trials.extend(races::trials());
-    trials.extend(swapped::trials());
+    trials.extend(workspace_swap::trials());
     trials.extend(snapshots::trials());
     trials.extend(full_disk::trials());
     trials.extend(cancelled::trials());
     trials.extend(escape::trials());
-    trials.extend(failing::trials());
+    trials.extend(failing_runtime::trials());
     trials.extend(egress::trials());
     trials.extend(docker_only::trials());
     trials.extend(docker_port::trials());
     trials.extend(oci_only::trials());
     trials.extend(remote::trials());
     trials.extend(pool::trials());
-    trials.extend(resting::trials());
+    trials.extend(idle_release::trials());
     trials.extend(quota::trials());
     trials.extend(own_users::trials());
-    trials.extend(ordinary::trials());
-    trials.extend(made_up::trials());
-    trials.extend(shares::trials());
-    trials.extend(undecided::trials());
+    trials.extend(unprivileged::trials());
+    trials.extend(invented_commands::trials());
+    trials.extend(fair_shares::trials());
+    trials.extend(undecided_swap::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()
 }
 
-/// Tests that are functions of a [`home::Home`], each with one of its own on every runtime.
+/// Tests that are functions of a [`home::TestHome`], each with one of its own on every runtime.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {{
         let mut trials = Vec::new();
-        for kind in crate::kind::Kind::here() {
+        for kind in crate::kind::Kind::available() {
             $(if kind.runs(stringify!($name)) {
                 let name = format!("{}::{}", kind.name(), stringify!($name));
                 trials.push(libtest_mimic::Trial::test(name, move || {

@@ -1,4 +1,4 @@
-//! Templates of OCI runtimes: root filesystems that were imported, as for the embedded runtime.
+//! Templates of OCI runtimes: imported root filesystems, as for the embedded runtime.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,26 +8,26 @@ use workspace_sandbox::NewSandbox;
 use workspace_sandbox::template::ImportOptions;
 use workspace_state::Cancel;
 
-use crate::home::{Home, agent_program, base, create, run, sh, wanted};
+use crate::home::{TestHome, agent_program, base, create, creator, run, sh};
 use crate::kind::{Kind, find};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::here().contains(&Kind::Oci) {
+    if !Kind::available().contains(&Kind::Oci) {
         return Vec::new();
     }
     vec![
-        Trial::test("oci::an_imported_template_stays_as_it_is", || {
-            run(Kind::Oci, |home| Box::pin(an_imported_template_stays_as_it_is(home)));
+        Trial::test("oci::sandboxes_do_not_change_an_imported_template", || {
+            run(Kind::Oci, |home| Box::pin(sandboxes_do_not_change_an_imported_template(home)));
             Ok(())
         }),
-        Trial::test("oci::what_is_in_memory_can_be_written", || {
-            run(Kind::Oci, |home| Box::pin(what_is_in_memory_can_be_written(home)));
+        Trial::test("oci::tmpfs_directories_are_writable", || {
+            run(Kind::Oci, |home| Box::pin(tmpfs_directories_are_writable(home)));
             Ok(())
         }),
     ]
 }
 
-/// A root filesystem with a shell and what the agent needs.
+/// Makes a root filesystem with a shell and the files that the agent needs.
 pub(crate) fn unpack(root: &Path) {
     let bin = root.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
@@ -52,14 +52,14 @@ fn listing(root: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn what_is_in_memory_can_be_written(home: &Home) {
+async fn tmpfs_directories_are_writable(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let ran = sh(&service, &view, "touch /tmp/x /var/tmp/x ~/x && stat -c %a /tmp /var/tmp").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1777\n1777\n", ""));
 }
 
-async fn an_imported_template_stays_as_it_is(home: &Home) {
+async fn sandboxes_do_not_change_an_imported_template(home: &TestHome) {
     let service = home.start().await;
     let made = tempfile::tempdir().unwrap();
     unpack(made.path());
@@ -76,7 +76,7 @@ async fn an_imported_template_stays_as_it_is(home: &Home) {
     let known = templates.iter().find(|template| template.name == "python:3.11").unwrap();
     assert!(!known.present && known.fetch.as_ref().unwrap().contains("workspace template import"));
     let new = NewSandbox { template: "mini:1".to_owned(), ..base() };
-    let view = service.create(wanted(), new).await.unwrap();
+    let view = service.create(creator(), new).await.unwrap();
     let ran =
         sh(&service, &view, "cat /etc/os-release; ls /sbin/sh; touch here /tmp/x; ls /usr /bin/id").await;
     assert_eq!(ran.stdout, "NAME=mini\n/sbin/sh\n");

@@ -1,4 +1,4 @@
-//! Sandboxes that run as users of their own.
+//! Sandboxes with user ids of their own.
 
 use std::path::Path;
 
@@ -8,24 +8,25 @@ use workspace_host::{launch, own_users};
 use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, Settings, View};
 use workspace_state::{NewSnapshot, Snapshot};
 
-use crate::home::{Home, PATIENCE, alice, base, create, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
 use crate::kind::Kind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = trials![
-        what_is_shared_is_told,
+        shared_user_ids_are_reported,
         every_sandbox_has_a_user_of_its_own,
-        users_are_kept_across_servers,
-        files_go_from_one_user_to_another,
+        user_ids_survive_a_restart,
+        snapshots_move_files_between_user_ids,
         sandboxes_keep_the_user_that_another_server_gave_them,
     ];
     trials.retain(|trial| trial.name().starts_with("embedded::"));
     trials
 }
 
-/// Tells if sandboxes of this machine have users of their own; where they have none, the reason is told.
-async fn given(home: &Home, service: &Service) -> bool {
+/// Returns true if sandboxes on this machine have user ids of their own; otherwise checks that the reason is
+/// reported.
+async fn has_own_users(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
     let told = service.runtime().lacks().await.unwrap().join("; ");
     match own_users::probe(&holder, home.path(), false) {
@@ -40,25 +41,25 @@ async fn given(home: &Home, service: &Service) -> bool {
     }
 }
 
-/// The users of the first process of a sandbox.
-fn users(home: &Home, id: &str) -> Vec<u32> {
+/// User ids of the first process of a sandbox.
+fn users(home: &TestHome, id: &str) -> Vec<u32> {
     let pid = Kind::Embedded.pid(home.path(), id);
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     line.split_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
-fn user(home: &Home, view: &View) -> u32 {
+fn user(home: &TestHome, view: &View) -> u32 {
     users(home, &view.sandbox.id)[0]
 }
 
-async fn what_is_shared_is_told(home: &Home) {
+async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let shared = launch::owner(&service.runtime().mounts().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
     let found = user(home, &view);
-    if given(home, &service).await {
+    if has_own_users(home, &service).await {
         assert_ne!(Some(found), shared.map(|(user, _)| user));
         return;
     }
@@ -68,12 +69,12 @@ async fn what_is_shared_is_told(home: &Home) {
     assert!(shared.is_some() || told.contains("only a server that root runs"), "{told}");
 }
 
-async fn every_sandbox_has_a_user_of_its_own(home: &Home) {
+async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     let service = home.start_with(|settings| settings.pool = 2).await;
-    if !given(home, &service).await {
+    if !has_own_users(home, &service).await {
         return;
     }
-    soon("one is started ahead", async || service.started_ahead() > 0).await;
+    wait_until("one is started ahead", async || service.warm_pool_size() > 0).await;
     let mut found = Vec::new();
     let mut views = Vec::new();
     for _ in 0..4 {
@@ -89,12 +90,12 @@ async fn every_sandbox_has_a_user_of_its_own(home: &Home) {
     for view in &views {
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     }
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
 }
 
-async fn users_are_kept_across_servers(home: &Home) {
+async fn user_ids_survive_a_restart(home: &TestHome) {
     let service = home.start().await;
-    if !given(home, &service).await {
+    if !has_own_users(home, &service).await {
         return;
     }
     let (first, second) = (create(&service).await, create(&service).await);
@@ -103,11 +104,11 @@ async fn users_are_kept_across_servers(home: &Home) {
     drop(service);
     let service = home.start().await;
     let id = first.sandbox.id.as_str();
-    soon("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!([user(home, &first), user(home, &second)], before);
     let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
-    // What is given to it now is shown to the user it has.
+    // A new workspace is shown to the user id that it has.
     service.restore(&alice(), id, snapshot.id, true).await.unwrap();
     let ran = sh(&service, &first, "cd /workspace; echo more >> file; cat file; stat -c %u file").await;
     assert_eq!(ran.stdout, "text\nmore\n1000\n", "{ran:?}");
@@ -124,21 +125,21 @@ fn snapshot(service: &Service) -> Snapshot {
     tree.commit(NewSnapshot::default()).unwrap()
 }
 
-async fn files_go_from_one_user_to_another(home: &Home) {
+async fn snapshots_move_files_between_user_ids(home: &TestHome) {
     let service = home.start().await;
-    let own = given(home, &service).await;
+    let own = has_own_users(home, &service).await;
     let base_snapshot = snapshot(&service);
     for provider in [Provider::Overlay, Provider::Copy] {
         let new = NewSandbox { snapshot: Some(base_snapshot.id), provider: Some(provider), ..base() };
-        let Ok(view) = service.create(wanted(), new).await else { continue };
+        let Ok(view) = service.create(creator(), new).await else { continue };
         let id = view.sandbox.id.as_str();
-        // Nothing is changed by being shown to another.
+        // Files are not changed by being shown to another user.
         let unchanged = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(unchanged.tree, base_snapshot.tree, "{provider}");
         let work = "echo more >> file; stat -c '%a %u' d/tool; mkdir made; touch made/f; chmod 2750 made; chmod 4711 made/f";
         assert_eq!(sh(&service, &view, work).await.stdout, "6755 1000\n", "{provider}");
         let forked =
-            service.fork(&alice(), id, wanted(), Fork { count: 2, ..Fork::default() }).await.unwrap();
+            service.fork(&alice(), id, creator(), Fork { count: 2, ..Fork::default() }).await.unwrap();
         for fork in &forked.views {
             assert_eq!(user(home, fork) != user(home, &view), own, "{provider}");
             let ran = sh(
@@ -159,8 +160,9 @@ async fn files_go_from_one_user_to_another(home: &Home) {
     }
 }
 
-/// A service whose sandboxes share one user, because workspaces where it tried cannot be shown to others.
-async fn start_sharing(home: &Home) -> Service {
+/// Starts a service whose sandboxes share one user, because workspaces where it tried cannot be shown to
+/// others.
+async fn start_sharing(home: &TestHome) -> Service {
     let runtime = home.kind.runtime(home.path()).await;
     let nowhere = Path::new("/proc/self/fd");
     runtime.find_own_users(nowhere, nowhere, false).await.unwrap();
@@ -169,10 +171,10 @@ async fn start_sharing(home: &Home) -> Service {
     Service::start(settings, home.catalog().await, runtime).await.unwrap()
 }
 
-/// Does with a sandbox what needs mounts that are shown to its user.
-async fn use_all(home: &Home, service: &Service, view: &View, snapshot: &Snapshot) {
+/// Uses features of a sandbox that need mounts for its user.
+async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Snapshot) {
     let (id, before) = (view.sandbox.id.as_str(), user(home, view));
-    soon("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     service.restore(&alice(), id, snapshot.id, true).await.unwrap();
     let ran =
         sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
@@ -183,19 +185,19 @@ async fn use_all(home: &Home, service: &Service, view: &View, snapshot: &Snapsho
     assert_eq!(user(home, view), before);
 }
 
-async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &Home) {
+async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
     let told = service.runtime().lacks().await.unwrap().join("; ");
     assert!(told.contains("no user ids of their own for sandboxes"), "{told}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
-    let old = [create(&service).await, service.create(wanted(), new()).await.unwrap()];
+    let old = [create(&service).await, service.create(creator(), new()).await.unwrap()];
     assert_eq!(user(home, &old[0]), user(home, &old[1]));
     service.close().await;
     drop(service);
     let service = home.start().await;
-    let own = given(home, &service).await;
-    let later = [create(&service).await, service.create(wanted(), new()).await.unwrap()];
+    let own = has_own_users(home, &service).await;
+    let later = [create(&service).await, service.create(creator(), new()).await.unwrap()];
     assert_eq!(user(home, &later[0]) != user(home, &later[1]), own);
     for view in old.iter().chain(&later) {
         use_all(home, &service, view, &snapshot).await;
@@ -208,5 +210,5 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &Home) {
         use_all(home, &service, view, &snapshot).await;
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     }
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
 }

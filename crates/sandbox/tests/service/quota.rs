@@ -1,4 +1,4 @@
-//! Workspaces on a filesystem with project quotas, where the embedded runtime of the superuser has them limited.
+//! Workspaces on a filesystem with project quotas, which the embedded runtime of root uses.
 
 use std::fs;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use workspace_catalog::State;
 use workspace_host::quota;
 use workspace_sandbox::{Kept, NewSandbox, ResourceRequest, Scope};
 
-use crate::home::{Home, PATIENCE, alice, base, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base, creator, sh, wait_until};
 use crate::kind::Kind;
 use crate::trials;
 
 const LIMIT: u64 = 4 << 20;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = trials![a_quota_refuses_what_does_not_fit, a_quota_ends_with_its_sandbox];
-    // Whoever is in a container is held by a quota only where he is in a user namespace too.
+    let mut trials = trials![a_quota_refuses_writes_beyond_the_limit, a_quota_ends_with_its_sandbox];
+    // A quota applies to a container only inside a user namespace.
     trials.retain(|trial| trial.name().starts_with("embedded::"));
     trials
 }
 
-/// Whether workspaces of this runtime have quotas here.
-pub(crate) fn are_kept(home: &Home) -> bool {
+/// Returns true if workspaces of this runtime have quotas here.
+pub(crate) fn are_kept(home: &TestHome) -> bool {
     let directory = home.path().join("quota");
     fs::create_dir(&directory).unwrap();
     let limited = quota::limit(&directory, LIMIT);
@@ -42,25 +42,25 @@ fn small() -> NewSandbox {
     NewSandbox { resources: ResourceRequest { disk: Some(LIMIT), ..ResourceRequest::default() }, ..base() }
 }
 
-async fn a_quota_refuses_what_does_not_fit(home: &Home) {
+async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
     if !are_kept(home) {
         return eprintln!("not tested here");
     }
-    // One that is started for itself, and one that was started ahead.
+    // One that is created from scratch, and one from the warm pool.
     for pool in [0, 1] {
         let change = |settings: &mut workspace_sandbox::Settings| {
             settings.pool = pool;
             settings.disk_interval = Duration::from_millis(50);
         };
         let service = home.start_with(change).await;
-        soon("one is ready", async || service.started_ahead() == pool as usize).await;
-        let view = service.create(wanted(), small()).await.unwrap();
+        wait_until("one is ready", async || service.warm_pool_size() == pool as usize).await;
+        let view = service.create(creator(), small()).await.unwrap();
         let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 0.3; echo on").await;
-        // XFS says of a full project what it says of a full disk.
+        // XFS reports a full project like a full disk.
         let refusals = ["Disk quota exceeded", "No space left on device"];
         assert!(refusals.iter().any(|refusal| ran.stderr.contains(refusal)), "{ran:?}");
         assert_eq!(ran.stdout, "on\n");
-        soon("all of it is counted", async || {
+        wait_until("all of it is counted", async || {
             let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
             assert!(stats.disk - stats.output <= LIMIT, "{stats:?}");
             stats.disk - stats.output >= LIMIT - (64 << 10)
@@ -70,22 +70,22 @@ async fn a_quota_refuses_what_does_not_fit(home: &Home) {
         assert_eq!(found.sandbox.state, State::Running);
         assert_eq!(found.config.missing, [""; 0]);
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-        assert!(service.files_removed(PATIENCE).await);
+        assert!(service.files_removed(TIMEOUT).await);
         assert!(!home.workspace(&view).exists());
         service.close().await;
     }
 }
 
-async fn a_quota_ends_with_its_sandbox(home: &Home) {
+async fn a_quota_ends_with_its_sandbox(home: &TestHome) {
     if !are_kept(home) {
         return eprintln!("not tested here");
     }
     let service = home.start().await;
-    let view = service.create(wanted(), small()).await.unwrap();
+    let view = service.create(creator(), small()).await.unwrap();
     sh(&service, &view, "echo mine > file").await;
     let kept = service.remove(&Scope::All, &view.sandbox.id, true).await.unwrap();
     let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
-    // Its owner may go on with it as with any other directory.
+    // Its owner may use it like any other directory.
     let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid", &owner, "--clear-groups", "--", "sh", "-c", "head -c 8000000 /dev/zero > more"]);

@@ -1,4 +1,4 @@
-//! Operations on one sandbox at the same moment: every answer is one of a few, every call ends, and nothing is left.
+//! Concurrent operations on one sandbox: every call ends with an expected result, and nothing is left behind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Filter, State};
 use workspace_host::holder::Holder;
 use workspace_host::{Process, overlay};
-use workspace_sandbox::{Caller, Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
+use workspace_sandbox::{Creator, Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
 use workspace_state::{NewSnapshot, SnapshotId};
 
-use crate::home::{Home, PATIENCE, alice, base, create, request, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
 use crate::kind::Kind;
 use crate::trials;
 
-/// Bound of every call. It is met easily: what is waited for is that nothing hangs.
+/// Time limit of every call. It is generous: only a call that hangs exceeds it.
 const BOUND: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    trials![operations_that_race_leave_nothing, a_start_does_not_wait_for_one_sandbox]
+    trials![racing_operations_leave_nothing_behind, start_does_not_wait_for_a_single_sandbox]
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ enum Step {
 
 const STEPS: [Step; 6] = [Step::Commit, Step::Fork, Step::Restore, Step::Changes, Step::Delete, Step::Expire];
 
-/// The rounds on a runtime, each of which races all steps on a sandbox of its own.
+/// Number of rounds on a runtime, each of which races all steps on a sandbox of its own.
 fn rounds(kind: Kind) -> usize {
     let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
     let rounds = std::env::var("WORKSPACE_TEST_RACES").ok().and_then(|text| text.parse().ok());
@@ -47,7 +47,7 @@ fn rounds(kind: Kind) -> usize {
     })
 }
 
-/// The same numbers whenever the test runs.
+/// Random numbers with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -59,11 +59,11 @@ impl Random {
     }
 }
 
-fn anybody() -> Caller {
-    Caller { unlimited: true, ..wanted() }
+fn anybody() -> Creator {
+    Creator { unlimited: true, ..creator() }
 }
 
-async fn operations_that_race_leave_nothing(home: &Home) {
+async fn racing_operations_leave_nothing_behind(home: &TestHome) {
     let change = |settings: &mut workspace_sandbox::Settings| {
         settings.expiry_interval = Duration::from_millis(10);
         settings.sandboxes_max = 1_000;
@@ -84,10 +84,10 @@ async fn operations_that_race_leave_nothing(home: &Home) {
         service.run(&alice(), &view.sandbox.id, request(busy)).await.unwrap();
         let mut racing = Vec::new();
         for step in STEPS {
-            // Most come at once, the ends of the sandbox somewhat later.
+            // Most come at once, deletion and expiry somewhat later.
             let spread = if matches!(step, Step::Delete | Step::Expire) { 60 } else { 15 };
             let pause = Duration::from_millis(random.below(spread));
-            // A step is left out now and then, so that others last.
+            // A step is skipped now and then, so that others last.
             if random.below(4) == 0 {
                 continue;
             }
@@ -107,7 +107,7 @@ async fn operations_that_race_leave_nothing(home: &Home) {
     eprintln!("{rounds} rounds: {answers:#?}");
     let deleted = answers.keys().any(|(step, answer)| *step == Step::Delete && answer == "done");
     assert!(deleted, "{answers:?}");
-    let ids = nothing_is_left(home, &service, &processes).await;
+    let ids = assert_nothing_is_left(home, &service, &processes).await;
     // The next server has nothing to wait for.
     service.close().await;
     drop(service);
@@ -121,7 +121,7 @@ fn snapshot(service: &Service) -> SnapshotId {
     tree.commit(NewSnapshot::default()).unwrap().id
 }
 
-/// Takes a step; a word for its answer. Panics at one that must not be.
+/// Takes a step, and returns a word for its result. Panics at an unexpected one.
 async fn take(
     service: &Service,
     catalog: &workspace_catalog::Catalog,
@@ -143,7 +143,7 @@ async fn take(
         Step::Expire => {
             let Ok(Some(found)) = catalog.sandboxes().get(id).await else { return "not found".to_owned() };
             let change = Change { expires_at: Some(found.created_at), ..Change::default() };
-            // Somebody else may change it at the same moment.
+            // Another step may change it at the same time.
             drop(catalog.sandboxes().change(id, found.version, change, &[]).await);
             Ok(())
         }
@@ -154,7 +154,7 @@ async fn take(
         Err(SandboxError::NotRunning { state: State::Stopping, .. }) => "is stopping".to_owned(),
         Err(SandboxError::NotRunning { state: State::Error, .. }) => "is in error".to_owned(),
         Err(SandboxError::Expired { .. }) => "has expired".to_owned(),
-        // Its guest went with it, and its row is about to.
+        // Its agent was ended with it, and its row is about to be deleted.
         Err(SandboxError::AgentAway { .. }) if step == Step::Restore => "agent is away".to_owned(),
         Err(error) => panic!("{step:?} of {id}: {error} ({error:?})"),
     }
@@ -175,8 +175,8 @@ async fn remove_all(service: &Service) {
     }
 }
 
-/// No file, process, group, mount or row; the ids that were looked for.
-async fn nothing_is_left(home: &Home, service: &Service, processes: &[Process]) -> Vec<String> {
+/// Checks that no file, process, cgroup, mount or row is left, and returns the ids that were checked.
+async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &[Process]) -> Vec<String> {
     assert!(service.files_removed(BOUND).await);
     let left = |directory: &str| {
         let entries = std::fs::read_dir(home.path().join(directory)).unwrap();
@@ -192,13 +192,13 @@ async fn nothing_is_left(home: &Home, service: &Service, processes: &[Process]) 
     let mounted = overlay::mounted(&Holder::Machine, home.path()).unwrap();
     let of_sandboxes = mounted.iter().filter(|path| ids.iter().any(|id| path.to_string_lossy().contains(id)));
     assert_eq!(of_sandboxes.count(), 0, "{mounted:?}");
-    let known = service.runtime().known().await.unwrap();
+    let known = service.runtime().known_ids().await.unwrap();
     assert!(known.iter().all(|id| !ids.contains(id)), "{known:?}");
     ids
 }
 
-/// Nobody can thaw it as long as its note is locked.
-async fn a_start_does_not_wait_for_one_sandbox(home: &Home) {
+/// It cannot be thawed as long as its note is locked.
+async fn start_does_not_wait_for_a_single_sandbox(home: &TestHome) {
     if home.kind != Kind::Embedded {
         return eprintln!("not tested here: others are thawed by a daemon, or have no note of this kind");
     }
@@ -216,12 +216,12 @@ async fn a_start_does_not_wait_for_one_sandbox(home: &Home) {
     assert!(reason.contains("could not be recovered yet"), "{reason}");
     let connected =
         async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected;
-    soon("the other is back", async || connected(&other).await).await;
+    wait_until("the other is back", async || connected(&other).await).await;
     assert_eq!(sh(&service, &other, "echo fine").await.stdout, "fine\n");
     flock(&note, FlockOperation::Unlock).unwrap();
-    soon("it is recovered", async || connected(&stuck).await).await;
+    wait_until("it is recovered", async || connected(&stuck).await).await;
     assert_eq!(sh(&service, &stuck, "echo fine").await.stdout, "fine\n");
     for view in [&stuck, &other] {
-        timeout(PATIENCE, service.remove(&alice(), &view.sandbox.id, false)).await.unwrap().unwrap();
+        timeout(TIMEOUT, service.remove(&alice(), &view.sandbox.id, false)).await.unwrap().unwrap();
     }
 }

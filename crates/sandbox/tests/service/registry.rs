@@ -1,4 +1,4 @@
-//! A registry with one image, on loopback, which takes its time.
+//! A slow registry with one image, on loopback.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-/// The layer comes in so many pieces, with a pause before each.
+/// Number of pieces of the layer, with a pause before each.
 const PIECES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(150);
 
@@ -18,7 +18,7 @@ struct Image {
     layer: Vec<u8>,
 }
 
-/// Serves an image made of a directory until the process ends; its name.
+/// Serves an image made of a directory until the process ends, and returns its name.
 pub(crate) fn serve(root: &Path) -> String {
     let archive = Command::new("tar").arg("-C").arg(root).args(["-c", "."]).output().unwrap();
     assert!(archive.status.success());
@@ -63,7 +63,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", &printed[..64])
 }
 
-/// Answers one request and closes.
+/// Answers one request and closes the connection.
 fn answer(mut connection: TcpStream, image: &Image) {
     let lines = BufReader::new(connection.try_clone().unwrap()).lines();
     let head: Vec<String> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();

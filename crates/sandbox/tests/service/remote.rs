@@ -1,4 +1,4 @@
-//! Guests that share no files with the server: their output comes over the server's port.
+//! Agents that share no files with the server: their output is sent over the server's TCP port.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,12 +12,13 @@ use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::handover::Handover;
-use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
+use workspace_sandbox::runtime::{RuntimeError, Start, Started};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, RunRequest, SandboxDir, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
 };
 
-use crate::home::{Home, agent_program, alice, create, read, request, run, soon};
+use crate::fake_runtime::{Behaviour, FakeRuntime};
+use crate::home::{TestHome, agent_program, alice, create, read, request, run, wait_until};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -30,103 +31,78 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
     }
     remote![
-        output_comes_over_the_connection,
-        nothing_is_lost_when_the_server_is_away,
-        a_terminal_is_shown_and_typed_into,
+        output_is_sent_over_the_connection,
+        no_output_is_lost_without_a_server,
+        terminal_works_over_the_connection,
     ]
 }
 
-/// Starts guests as plain processes that know where to dial and nothing of the server's files.
+/// Starts agents as plain processes that know the server's address and none of its files.
 #[derive(Debug)]
-struct Remote {
+struct RemoteAgents {
     handover: Handover,
     directory: PathBuf,
-    guests: Mutex<HashMap<String, Child>>,
+    agents: Mutex<HashMap<String, Child>>,
 }
 
-impl Remote {
+impl RemoteAgents {
     fn end_all(&self) {
-        for (_, mut guest) in self.guests.lock().unwrap().drain() {
-            let _ = guest.kill();
-            let _ = guest.wait();
+        for (_, mut agent) in self.agents.lock().unwrap().drain() {
+            let _ = agent.kill();
+            let _ = agent.wait();
         }
     }
-
-    fn is_alive(&self, id: &str) -> bool {
-        self.guests.lock().unwrap().get_mut(id).is_some_and(|guest| guest.try_wait().unwrap().is_none())
-    }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteAgents {
     fn drop(&mut self) {
         self.end_all();
     }
 }
 
 #[async_trait]
-impl Runtime for Remote {
-    fn name(&self) -> &'static str {
-        "remote"
-    }
-
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
-    }
-
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        let given = Handover { token: order.token.to_vec(), ..self.handover.clone() };
-        let file = self.directory.join(format!("{}.given", order.id));
-        std::fs::write(&file, given.to_bytes()).unwrap();
+impl Behaviour for RemoteAgents {
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+        let handover = Handover { token: start.token.to_vec(), ..self.handover.clone() };
+        let file = self.directory.join(format!("{}.handover", start.id));
+        std::fs::write(&file, handover.to_bytes()).unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec \"$0\" --sandbox \"$1\" --token-fd 3 3< \"$2\""]);
-        command.arg(agent_program()).arg(order.id).arg(file);
+        command.arg(agent_program()).arg(start.id).arg(file);
         command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).stderr(Stdio::null());
-        let guest = command.spawn().unwrap();
-        self.guests.lock().unwrap().insert(order.id.to_owned(), guest);
+        let agent = command.spawn().unwrap();
+        self.agents.lock().unwrap().insert(start.id.to_owned(), agent);
         Ok(Started::default())
     }
 
-    async fn is_running(&self, id: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
-        Ok(self.is_alive(id))
+    fn is_running(&self, id: &str) -> bool {
+        let mut agents = self.agents.lock().unwrap();
+        agents.get_mut(id).is_some_and(|agent| agent.try_wait().unwrap().is_none())
     }
 
-    async fn ended(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        while self.is_alive(id) {
+    async fn ended(&self, id: &str) {
+        while self.is_running(id) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
     }
 
-    async fn end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        if let Some(mut guest) = self.guests.lock().unwrap().remove(id) {
-            let _ = guest.kill();
-            let _ = guest.wait();
+    async fn end(&self, id: &str) {
+        if let Some(mut agent) = self.agents.lock().unwrap().remove(id) {
+            let _ = agent.kill();
+            let _ = agent.wait();
         }
-        Ok(())
-    }
-
-    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
-        Ok(Usage::default())
-    }
-
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
-    }
-
-    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        Ok(Vec::new())
     }
 }
 
-/// A port at which servers come and go, and the guests that dial it.
-struct Machine {
-    runtime: Arc<Remote>,
+/// A port with servers that start and stop, and the agents that connect to it.
+struct Fixture {
+    runtime: Arc<FakeRuntime<RemoteAgents>>,
     pem: String,
     port: u16,
 }
 
-impl Machine {
-    async fn new(home: &Home) -> Self {
+impl Fixture {
+    async fn new(home: &TestHome) -> Self {
         let pem = Identity::make().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = free.local_addr().unwrap();
@@ -137,12 +113,12 @@ impl Machine {
             trusted: vec![trusted],
             ..Handover::default()
         };
-        let (directory, guests) = (home.path().to_owned(), Mutex::default());
-        let runtime = Arc::new(Remote { handover, directory, guests });
+        let (directory, agents) = (home.path().to_owned(), Mutex::default());
+        let runtime = Arc::new(FakeRuntime(RemoteAgents { handover, directory, agents }));
         Self { runtime, pem, port: address.port() }
     }
 
-    async fn start(&self, home: &Home) -> Service {
+    async fn start(&self, home: &TestHome) -> Service {
         let mut settings = Settings::new(home.path());
         settings.pool = 0;
         let pem = self.pem.as_bytes();
@@ -154,13 +130,13 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.runtime.end_all();
     }
 }
 
-fn here(command: &str) -> RunRequest {
+fn in_tmp(command: &str) -> RunRequest {
     RunRequest { cwd: Some("/tmp".to_owned()), ..request(command) }
 }
 
@@ -170,49 +146,50 @@ fn numbers(most: u32) -> String {
 
 async fn connected(service: &Service, view: &View) {
     let id = &view.sandbox.id;
-    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("the agent is connected", async || service.get(&alice(), id).await.unwrap().agent_connected)
+        .await;
 }
 
-async fn output_comes_over_the_connection(home: &Home) {
-    let machine = Machine::new(home).await;
-    let service = machine.start(home).await;
+async fn output_is_sent_over_the_connection(home: &TestHome) {
+    let fixture = Fixture::new(home).await;
+    let service = fixture.start(home).await;
     let view = create(&service).await;
     let run = async |command: &str| {
-        read(&service.run(&alice(), &view.sandbox.id, here(command)).await.unwrap(), 0).await
+        read(&service.run(&alice(), &view.sandbox.id, in_tmp(command)).await.unwrap(), 0).await
     };
     let ran = run("echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.end.exit_code), ("out\n", "err\n", 3));
     let ran = run("seq 1 500000").await;
     assert_eq!((ran.stdout == numbers(500_000), ran.gaps), (true, Vec::new()));
-    let quiet = service.run(&alice(), &view.sandbox.id, here("true")).await.unwrap();
+    let quiet = service.run(&alice(), &view.sandbox.id, in_tmp("true")).await.unwrap();
     assert_eq!(read(&quiet, 0).await.end.exit_code, 0);
-    // From any byte on, when it has ended and the guest has forgotten it.
-    let handle = service.run(&alice(), &view.sandbox.id, here("seq 1 100")).await.unwrap();
+    // From any offset, when it has ended and the agent has forgotten it.
+    let handle = service.run(&alice(), &view.sandbox.id, in_tmp("seq 1 100")).await.unwrap();
     read(&handle, 0).await;
     let again = service.command(&alice(), &view.sandbox.id, &handle.id).await.unwrap();
     assert_eq!(read(&again, 10).await.stdout, numbers(100)[10..]);
-    let short = RunRequest { timeout: Some(Duration::from_millis(200)), ..here("echo begun; sleep 100") };
+    let short = RunRequest { timeout: Some(Duration::from_millis(200)), ..in_tmp("echo begun; sleep 100") };
     let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.timed_out);
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
 }
 
-async fn nothing_is_lost_when_the_server_is_away(home: &Home) {
-    let machine = Machine::new(home).await;
-    let mut service = machine.start(home).await;
+async fn no_output_is_lost_without_a_server(home: &TestHome) {
+    let fixture = Fixture::new(home).await;
+    let mut service = fixture.start(home).await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
-    let slow = service.run(&alice(), &id, here("for i in $(seq 1 60); do echo $i; sleep 0.05; done")).await;
-    // Far more than the guest keeps: it waits for the server.
-    let much = service.run(&alice(), &id, here("sleep 0.2; seq 1 1000000; echo end >&2")).await;
+    let slow = service.run(&alice(), &id, in_tmp("for i in $(seq 1 60); do echo $i; sleep 0.05; done")).await;
+    // Far more than the agent buffers: it waits for the server.
+    let much = service.run(&alice(), &id, in_tmp("sleep 0.2; seq 1 1000000; echo end >&2")).await;
     let (slow, much) = (slow.unwrap().id, much.unwrap().id);
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(300)).await;
         service.close().await;
         drop(service);
         tokio::time::sleep(Duration::from_millis(300)).await;
-        service = machine.start(home).await;
+        service = fixture.start(home).await;
         connected(&service, &view).await;
     }
     let all = async |id: &str| {
@@ -228,14 +205,14 @@ async fn nothing_is_lost_when_the_server_is_away(home: &Home) {
     );
 }
 
-async fn a_terminal_is_shown_and_typed_into(home: &Home) {
-    let machine = Machine::new(home).await;
-    let service = machine.start(home).await;
+async fn terminal_works_over_the_connection(home: &TestHome) {
+    let fixture = Fixture::new(home).await;
+    let service = fixture.start(home).await;
     let view = create(&service).await;
     let size = Size { cols: 80, rows: 24 };
     let (shell, cwd) = (Some("/bin/sh".to_owned()), Some("/tmp".to_owned()));
-    let wanted = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), &view.sandbox.id, wanted).await.unwrap();
+    let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
     let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
     service.type_in(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
     let mut output = terminal.output(0).await.unwrap();

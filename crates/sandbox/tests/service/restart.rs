@@ -1,4 +1,4 @@
-//! A service that goes away and another that takes its place.
+//! Restarts of the service.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
 
-use crate::home::{Home, PATIENCE, alice, create, read, request, sh, soon};
+use crate::home::{TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        everything_goes_on_without_the_server,
-        what_ended_meanwhile_is_told,
-        a_guest_that_stays_away_is_an_error_until_it_is_back,
-        what_died_meanwhile_is_an_error,
-        what_nobody_knows_of_is_removed,
-        a_removal_goes_on_where_it_was_stopped,
+        sandboxes_keep_running_without_a_server,
+        command_that_ended_without_a_server_is_reported,
+        sandbox_is_in_error_until_its_agent_reconnects,
+        sandbox_that_died_without_a_server_is_stopped,
+        orphans_are_removed,
+        interrupted_removal_is_continued,
     ]
 }
 
 /// Closes one service and starts the next.
-async fn restart(home: &Home, service: Service) -> Service {
+async fn restart(home: &TestHome, service: Service) -> Service {
     service.close().await;
     drop(service);
     home.start().await
 }
 
 async fn connected(service: &Service, id: &str) {
-    soon("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
 }
 
-async fn everything_goes_on_without_the_server(home: &Home) {
+async fn sandboxes_keep_running_without_a_server(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -65,7 +65,7 @@ async fn everything_goes_on_without_the_server(home: &Home) {
     assert_eq!(sh(&service, &view, "echo new").await.stdout, "new\n");
 }
 
-async fn what_ended_meanwhile_is_told(home: &Home) {
+async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -77,14 +77,14 @@ async fn what_ended_meanwhile_is_told(home: &Home) {
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
     assert_eq!((ran.stdout.as_str(), ran.end.exit_code), ("late\n", 7));
-    soon("it is written down", async || {
+    wait_until("it is written down", async || {
         let commands = service.commands(&alice(), &id, 10).await.unwrap();
         commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
     })
     .await;
 }
 
-async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
+async fn sandbox_is_in_error_until_its_agent_reconnects(home: &TestHome) {
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -97,15 +97,19 @@ async fn a_guest_that_stays_away_is_an_error_until_it_is_back(home: &Home) {
     assert_eq!((view.sandbox.state, view.agent_connected), (State::Running, false));
     let refused = service.run(&alice(), &id, request("true")).await.unwrap_err();
     assert!(matches!(refused, SandboxError::AgentAway { .. }), "{refused}");
-    soon("it is given up", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Error)
-        .await;
+    wait_until("it is given up", async || {
+        service.get(&alice(), &id).await.unwrap().sandbox.state == State::Error
+    })
+    .await;
     process.signal(Signal::CONT);
-    soon("it is back", async || service.get(&alice(), &id).await.unwrap().sandbox.state == State::Running)
-        .await;
+    wait_until("it is back", async || {
+        service.get(&alice(), &id).await.unwrap().sandbox.state == State::Running
+    })
+    .await;
     assert_eq!(sh(&service, &view, "echo back").await.stdout, "back\n");
 }
 
-async fn what_died_meanwhile_is_an_error(home: &Home) {
+async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -115,7 +119,7 @@ async fn what_died_meanwhile_is_an_error(home: &Home) {
     drop(service);
     let process = home.process(&id);
     process.signal(Signal::KILL);
-    soon("it ended", async || !process.is_running()).await;
+    wait_until("it ended", async || !process.is_running()).await;
     let service = home.start().await;
     let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
     assert_eq!(sandbox.state, State::Stopped);
@@ -126,7 +130,7 @@ async fn what_died_meanwhile_is_an_error(home: &Home) {
     service.remove(&alice(), &id, false).await.unwrap();
 }
 
-async fn what_nobody_knows_of_is_removed(home: &Home) {
+async fn orphans_are_removed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -137,7 +141,7 @@ async fn what_nobody_knows_of_is_removed(home: &Home) {
     let service = home.start().await;
     assert!(!process.is_running());
     assert!(!home.path().join("sandboxes").join(&id).exists() && !home.workspace(&view).exists());
-    // What comes later is found by a collection.
+    // Later ones are found by a garbage collection.
     std::fs::create_dir_all(home.path().join("sandboxes/sbx-x/output")).unwrap();
     std::fs::create_dir_all(home.path().join("workspaces/sbx-x")).unwrap();
     std::fs::write(home.path().join("workspaces/sbx-x/file"), "x".repeat(10_000)).unwrap();
@@ -146,7 +150,7 @@ async fn what_nobody_knows_of_is_removed(home: &Home) {
     assert!(collected.freed >= 10_000);
 }
 
-async fn a_removal_goes_on_where_it_was_stopped(home: &Home) {
+async fn interrupted_removal_is_continued(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.clone();
@@ -158,6 +162,6 @@ async fn a_removal_goes_on_where_it_was_stopped(home: &Home) {
     catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
     let service = home.start().await;
     assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(PATIENCE).await);
+    assert!(service.files_removed(TIMEOUT).await);
     assert!(!home.path().join("sandboxes").join(&id).exists());
 }

@@ -1,4 +1,4 @@
-//! What becomes of a sandbox's workspace: from a snapshot, into one, back to one, and to other sandboxes.
+//! Snapshots of a sandbox's workspace: create from one, commit, restore and fork.
 
 use std::time::Duration;
 
@@ -11,46 +11,46 @@ use workspace_sandbox::{
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
-use crate::home::{Home, PATIENCE, alice, base as new, create, read, request, sh, soon, wanted};
+use crate::home::{TIMEOUT, TestHome, alice, base as new, create, creator, read, request, sh, wait_until};
 use crate::kind::Kind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        a_sandbox_begins_with_its_snapshot,
-        a_commit_is_a_moment_in_time,
-        commits_at_once_come_one_after_another,
-        a_sandbox_without_a_snapshot_is_committed_too,
-        changes_are_told,
-        a_restored_sandbox_holds_the_other_snapshot,
-        who_uses_the_workspace_is_told_and_ended,
-        commands_in_the_workspace_itself_go_on_in_the_restored_one,
-        whoever_goes_in_and_out_of_directories_does_not_keep_a_restore_off,
-        forks_hold_the_present_state,
-        forks_are_all_made_or_none,
-        a_fork_that_is_refused_leaves_no_snapshot,
-        a_snapshot_that_cannot_be_noted_is_taken_back,
-        what_an_owner_keeps_is_a_snapshot_that_can_be_removed,
-        an_owner_with_as_many_snapshots_as_allowed_gets_no_more,
-        what_cannot_be_kept_leaves_the_sandbox_stopped,
-        a_snapshot_that_is_not_there_makes_nothing,
-        another_service_goes_on_with_it,
-        a_restore_that_was_interrupted_is_finished,
-        a_restore_to_a_mount_that_is_gone_is_taken_back,
-        files_that_hold_nothing_count,
-        a_restore_that_cannot_be_written_ends_nobody,
-        who_fills_the_disk_is_ended_before_others_notice,
-        who_fills_the_disk_at_once_is_ended,
-        files_without_a_name_count,
-        closed_directories_count,
-        what_was_restored_from_is_gone,
-        nobody_writes_to_what_was_restored_from,
-        a_restore_that_is_not_forced_ends_nobody,
-        restores_and_commits_come_one_after_another,
+        sandbox_starts_with_its_snapshot,
+        commit_is_consistent,
+        concurrent_commits_are_serialized,
+        sandbox_without_a_base_snapshot_can_be_committed,
+        changes_are_listed,
+        restore_replaces_the_workspace,
+        forced_restore_ends_processes_that_use_the_workspace,
+        commands_in_the_workspace_root_continue_after_a_restore,
+        forced_restore_succeeds_while_a_process_keeps_entering_directories,
+        forks_have_the_present_workspace,
+        fork_makes_all_sandboxes_or_none,
+        refused_fork_leaves_no_snapshot,
+        snapshot_is_removed_if_its_owner_cannot_be_recorded,
+        owner_keeps_a_workspace_as_a_removable_snapshot,
+        snapshot_quota_is_enforced,
+        sandbox_stays_stopped_if_its_workspace_cannot_be_kept,
+        unknown_snapshot_is_refused_without_effect,
+        next_server_continues_with_the_workspace,
+        interrupted_restore_is_finished,
+        restore_to_a_lost_mount_is_rolled_back,
+        empty_files_count_for_the_disk_limit,
+        restore_that_cannot_be_written_ends_no_process,
+        sandbox_that_fills_the_disk_is_stopped_in_time,
+        sandbox_that_fills_the_disk_at_once_is_stopped,
+        deleted_open_files_count_for_the_disk_limit,
+        unreadable_directories_count_for_the_disk_limit,
+        former_files_are_removed_after_a_restore,
+        former_files_cannot_be_written_after_a_restore,
+        unforced_restore_ends_no_process,
+        restores_and_commits_are_serialized,
     ]
 }
 
-/// A snapshot with a few files.
+/// Makes a snapshot with a few files.
 fn snapshot(service: &Service) -> Snapshot {
     let mut tree = service.workspaces().store().empty_tree().unwrap();
     tree.write("src/main", "first\n").unwrap();
@@ -64,7 +64,7 @@ fn from(snapshot: SnapshotId) -> NewSandbox {
 }
 
 async fn create_from(service: &Service, snapshot: SnapshotId) -> View {
-    service.create(wanted(), from(snapshot)).await.unwrap()
+    service.create(creator(), from(snapshot)).await.unwrap()
 }
 
 async fn commit(service: &Service, view: &View) -> Snapshot {
@@ -77,30 +77,30 @@ fn content(service: &Service, snapshot: &Snapshot, path: &str) -> String {
     String::from_utf8(tree.read(path).unwrap()).unwrap()
 }
 
-async fn a_sandbox_begins_with_its_snapshot(home: &Home) {
+async fn sandbox_starts_with_its_snapshot(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let ran =
         sh(&service, &view, "cat src/main link 'read me'; echo own > own && rm link && mv src to; ls").await;
     assert_eq!(ran.stdout, "first\nfirst\nplease\nown\nread me\nto\n", "{ran:?}");
-    // Another one sees nothing of that.
+    // Another sandbox does not see that.
     let other = create_from(&service, view.config.snapshot.unwrap()).await;
     assert_eq!(sh(&service, &other, "ls").await.stdout, "link\nread me\nsrc\n");
     for id in [&view.sandbox.id, &other.sandbox.id] {
         service.remove(&alice(), id, false).await.unwrap();
-        assert!(service.files_removed(PATIENCE).await);
+        assert!(service.files_removed(TIMEOUT).await);
     }
     assert!(service.workspaces().list().unwrap().is_empty());
     assert!(service.workspaces().store().pins().unwrap().is_empty());
 }
 
-async fn a_commit_is_a_moment_in_time(home: &Home) {
+async fn commit_is_consistent(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     // Two files that are always written one right after the other.
     let count = "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done";
     service.run(&alice(), &view.sandbox.id, request(count)).await.unwrap();
-    soon("it counts", async || !sh(&service, &view, "cat b 2>/dev/null").await.stdout.is_empty()).await;
+    wait_until("it counts", async || !sh(&service, &view, "cat b 2>/dev/null").await.stdout.is_empty()).await;
     for _ in 0..5 {
         let id = &view.sandbox.id;
         let taken = service.commit(&alice(), id, NewCommit { buffered: true, ..NewCommit::default() }).await;
@@ -110,16 +110,16 @@ async fn a_commit_is_a_moment_in_time(home: &Home) {
         let number =
             |path| content(&service, &taken.committed.snapshot, path).trim().parse().unwrap_or(0_u64);
         let (a, b) = (number("a"), number("b"));
-        // One may be empty, just being written; otherwise they are at most one apart.
+        // One may be empty, just being written; otherwise they differ by at most one.
         assert!(a == 0 || b == 0 || a == b || a == b + 1, "{a} {b}");
     }
-    // It goes on.
+    // It continues.
     let before = sh(&service, &view, "cat a").await.stdout;
-    soon("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
+    wait_until("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
     assert!(!home.dir(&view).frozen().exists());
 }
 
-async fn a_sandbox_without_a_snapshot_is_committed_too(home: &Home) {
+async fn sandbox_without_a_base_snapshot_can_be_committed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     assert_eq!((view.config.snapshot, view.config.provider), (None, Some(Provider::Copy)));
@@ -131,7 +131,7 @@ async fn a_sandbox_without_a_snapshot_is_committed_too(home: &Home) {
     let second = commit(&service, &view).await;
     assert_eq!(second.parents, [first.id]);
     assert_eq!(content(&service, &second, "d/file"), "hello\nmore\n");
-    // The owner is known.
+    // The owner is recorded.
     let catalog = home.catalog().await;
     assert!(catalog.snapshots().owns("alice", &second.id.to_string()).await.unwrap());
     assert!(!catalog.snapshots().owns("bob", &second.id.to_string()).await.unwrap());
@@ -140,7 +140,7 @@ async fn a_sandbox_without_a_snapshot_is_committed_too(home: &Home) {
     assert!(matches!(hidden, Err(SandboxError::NotFound { .. })));
 }
 
-async fn changes_are_told(home: &Home) {
+async fn changes_are_listed(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
@@ -156,7 +156,7 @@ async fn changes_are_told(home: &Home) {
     assert_eq!(changes.base, view.config.snapshot);
 }
 
-async fn a_restored_sandbox_holds_the_other_snapshot(home: &Home) {
+async fn restore_replaces_the_workspace(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -179,7 +179,7 @@ async fn a_restored_sandbox_holds_the_other_snapshot(home: &Home) {
     assert_eq!(commit(&service, &view).await.parents, [changed.id]);
 }
 
-async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
+async fn forced_restore_ends_processes_that_use_the_workspace(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -188,7 +188,7 @@ async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
     service.run(&alice(), id, outside).await.unwrap();
     let mut inside = service.run(&alice(), id, request("cd src; exec sleep 1000")).await.unwrap();
     let seen = "for c in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $c; echo; done | grep -c 'sleep 100[0]'";
-    soon("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
+    wait_until("both run", async || sh(&service, &view, seen).await.stdout == "2\n").await;
     let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
     let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
     assert_eq!(
@@ -202,17 +202,17 @@ async fn who_uses_the_workspace_is_told_and_ended(home: &Home) {
     assert_eq!(sh(&service, &view, seen).await.stdout, "1\n");
 }
 
-async fn commands_in_the_workspace_itself_go_on_in_the_restored_one(home: &Home) {
+async fn commands_in_the_workspace_root_continue_after_a_restore(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
-    // One that is replaced, and one that is changed in place.
+    // A workspace that is replaced, and one that is changed in place.
     for provider in [None, Some(Provider::Copy)] {
-        let view = service.create(wanted(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
+        let view = service.create(creator(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo other > src/main").await;
         let wait = "touch $HOME/ready; until [ -e $HOME/go ]; do sleep 0.01; done; pwd -P; cat src/main; echo mine > new";
         let waiting = service.run(&alice(), id, request(wait)).await.unwrap();
-        soon("it waits", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
+        wait_until("it waits", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
         let restored = service.restore(&alice(), id, base.id, false).await.unwrap();
         assert_eq!(restored.ended, []);
         sh(&service, &view, "touch $HOME/go").await;
@@ -224,25 +224,25 @@ async fn commands_in_the_workspace_itself_go_on_in_the_restored_one(home: &Home)
     }
 }
 
-async fn whoever_goes_in_and_out_of_directories_does_not_keep_a_restore_off(home: &Home) {
+async fn forced_restore_succeeds_while_a_process_keeps_entering_directories(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
     let id = view.sandbox.id.as_str();
     let busy = "touch $HOME/ready; while :; do (cd src && sleep 0.02); done";
     service.run(&alice(), id, request(busy)).await.unwrap();
-    soon("it is busy", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
+    wait_until("it is busy", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
     sh(&service, &view, "echo gone > gone").await;
     service.restore(&alice(), id, base.id, true).await.unwrap();
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
-async fn forks_hold_the_present_state(home: &Home) {
+async fn forks_have_the_present_workspace(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     sh(&service, &view, "echo present > state").await;
     let fork = Fork { count: 3, timeout: Some(Duration::from_secs(600)), ..Fork::default() };
-    let forked = service.fork(&alice(), &view.sandbox.id, wanted(), fork).await.unwrap();
+    let forked = service.fork(&alice(), &view.sandbox.id, creator(), fork).await.unwrap();
     assert_eq!(forked.views.len(), 3);
     for (number, one) in forked.views.iter().enumerate() {
         assert_eq!(one.config.snapshot, Some(forked.taken.committed.snapshot.id));
@@ -256,24 +256,24 @@ async fn forks_hold_the_present_state(home: &Home) {
     assert_eq!(sh(&service, &view, "cat state").await.stdout, "present\n");
 }
 
-async fn forks_are_all_made_or_none(home: &Home) {
+async fn fork_makes_all_sandboxes_or_none(home: &TestHome) {
     let service = home.start_with(|settings| settings.sandboxes_per_owner = 3).await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
     let fork = |count| Fork { count, ..Fork::default() };
-    let refused = service.fork(&alice(), id, wanted(), fork(3)).await.unwrap_err();
+    let refused = service.fork(&alice(), id, creator(), fork(3)).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
     let (views, total) = service.list(&alice(), workspace_catalog::Filter::default()).await.unwrap();
     assert_eq!((views.len(), total), (1, 1));
     assert_eq!(service.workspaces().list().unwrap().len(), 1);
-    assert_eq!(service.fork(&alice(), id, wanted(), fork(2)).await.unwrap().views.len(), 2);
+    assert_eq!(service.fork(&alice(), id, creator(), fork(2)).await.unwrap().views.len(), 2);
     for count in [0, 1_001] {
-        let refused = service.fork(&alice(), id, wanted(), fork(count)).await.unwrap_err();
+        let refused = service.fork(&alice(), id, creator(), fork(count)).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { field: "count", .. }), "{refused}");
     }
 }
 
-async fn a_fork_that_is_refused_leaves_no_snapshot(home: &Home) {
+async fn refused_fork_leaves_no_snapshot(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
@@ -281,35 +281,35 @@ async fn a_fork_that_is_refused_leaves_no_snapshot(home: &Home) {
     let before = snapshots();
     for timeout in [Duration::ZERO, Duration::from_secs(i64::MAX as u64)] {
         let fork = Fork { count: 1, timeout: Some(timeout), ..Fork::default() };
-        let refused = service.fork(&alice(), id, wanted(), fork).await.unwrap_err();
+        let refused = service.fork(&alice(), id, creator(), fork).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { field: "timeout_seconds", .. }), "{refused}");
     }
     // Together with those of the sandbox they are too many.
     let labels = |from| (from..from + 40).map(|number| (format!("l{number}"), String::new())).collect();
     service.relabel(&alice(), id, labels(0)).await.unwrap();
     let fork = Fork { count: 1, labels: labels(40), ..Fork::default() };
-    let refused = service.fork(&alice(), id, wanted(), fork).await.unwrap_err();
+    let refused = service.fork(&alice(), id, creator(), fork).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "labels", .. }), "{refused}");
     assert_eq!(snapshots(), before);
 }
 
-/// Lets nothing be written into a table until [`admit`].
-async fn refuse(home: &Home, table: &str) {
+/// Makes writes to a table fail until [`admit`].
+async fn refuse(home: &TestHome, table: &str) {
     let trigger =
         format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END");
     home.sql(&trigger).await;
 }
 
-async fn admit(home: &Home) {
+async fn admit(home: &TestHome) {
     home.sql("DROP TRIGGER refuse").await;
 }
 
-async fn a_snapshot_that_cannot_be_noted_is_taken_back(home: &Home) {
+async fn snapshot_is_removed_if_its_owner_cannot_be_recorded(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
     let scope = alice();
-    let fork = || service.fork(&scope, id, wanted(), Fork { count: 2, ..Fork::default() });
+    let fork = || service.fork(&scope, id, creator(), Fork { count: 2, ..Fork::default() });
     let snapshots = || service.workspaces().store().snapshots().unwrap().len();
     let before = snapshots();
     sh(&service, &view, "echo x > x").await;
@@ -318,7 +318,7 @@ async fn a_snapshot_that_cannot_be_noted_is_taken_back(home: &Home) {
     fork().await.unwrap_err();
     assert_eq!(snapshots(), before);
     admit(home).await;
-    // What forks were to be made from, and were not.
+    // The snapshot of a fork that failed.
     refuse(home, "sandboxes").await;
     fork().await.unwrap_err();
     admit(home).await;
@@ -326,7 +326,7 @@ async fn a_snapshot_that_cannot_be_noted_is_taken_back(home: &Home) {
     assert_eq!(content(&service, &commit(&service, &view).await, "x"), "x\n");
 }
 
-async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
+async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
@@ -351,10 +351,10 @@ async fn what_cannot_be_kept_leaves_the_sandbox_stopped(home: &Home) {
     assert!(service.get(&alice(), id).await.is_err());
 }
 
-async fn what_an_owner_keeps_is_a_snapshot_that_can_be_removed(home: &Home) {
+async fn owner_keeps_a_workspace_as_a_removable_snapshot(home: &TestHome) {
     let service = home.start().await;
     let catalog = home.catalog().await;
-    // Over layers where that is possible, and a plain directory.
+    // On layers where that is possible, and a plain directory.
     for view in [create_from(&service, snapshot(&service).id).await, create(&service).await] {
         sh(&service, &view, "echo keep me > kept").await;
         let kept = service.remove(&alice(), &view.sandbox.id, true).await.unwrap();
@@ -369,7 +369,7 @@ async fn what_an_owner_keeps_is_a_snapshot_that_can_be_removed(home: &Home) {
     assert!(!service.workspaces().directory_of("kept").exists());
 }
 
-async fn an_owner_with_as_many_snapshots_as_allowed_gets_no_more(home: &Home) {
+async fn snapshot_quota_is_enforced(home: &TestHome) {
     let service = home.start_with(|settings| settings.snapshots_per_owner = 1).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -378,7 +378,7 @@ async fn an_owner_with_as_many_snapshots_as_allowed_gets_no_more(home: &Home) {
     let before = store.snapshots().unwrap().len();
     let refusals = [
         service.commit(&alice(), id, NewCommit::default()).await.err(),
-        service.fork(&alice(), id, wanted(), Fork { count: 1, ..Fork::default() }).await.err(),
+        service.fork(&alice(), id, creator(), Fork { count: 1, ..Fork::default() }).await.err(),
         service.remove(&alice(), id, true).await.err(),
     ];
     for refusal in refusals {
@@ -386,31 +386,31 @@ async fn an_owner_with_as_many_snapshots_as_allowed_gets_no_more(home: &Home) {
     }
     assert_eq!(store.snapshots().unwrap().len(), before);
     assert_eq!(sh(&service, &view, "echo runs").await.stdout, "runs\n");
-    // Those who see everything have no limit.
+    // A caller with access to all sandboxes has no quota.
     service.commit(&Scope::All, id, NewCommit::default()).await.unwrap();
     assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
 }
 
-async fn a_snapshot_that_is_not_there_makes_nothing(home: &Home) {
+async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
     let service = home.start().await;
     let gone = SnapshotId::generate();
-    let refused = service.create(wanted(), from(gone)).await.unwrap_err();
+    let refused = service.create(creator(), from(gone)).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
     let (_, total) = service.list(&alice(), workspace_catalog::Filter::default()).await.unwrap();
     assert_eq!(total, 0);
     assert!(service.workspaces().list().unwrap().is_empty());
     let view = create_from(&service, snapshot(&service).id).await;
     service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
-    // The shell becomes it only a moment later.
+    // The shell executes it only a moment later.
     sh(&service, &view, "until grep -qx sleep /proc/[0-9]*/comm; do :; done").await;
     let refused = service.restore(&alice(), &view.sandbox.id, gone, true).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::UnknownSnapshot(id)) if id == gone));
-    // Nobody was ended for it.
+    // No process was ended for it.
     let ran = sh(&service, &view, "cat src/main; cat /proc/[0-9]*/comm | grep -c sleep").await;
     assert_eq!(ran.stdout, "first\n1\n");
 }
 
-async fn another_service_goes_on_with_it(home: &Home) {
+async fn next_server_continues_with_the_workspace(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -418,7 +418,8 @@ async fn another_service_goes_on_with_it(home: &Home) {
     service.close().await;
     drop(service);
     let service = home.start().await;
-    soon("it is back", async || service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected).await;
+    wait_until("it is back", async || service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected)
+        .await;
     assert_eq!(sh(&service, &view, "cat file; echo after > file").await.stdout, "before\n");
     let committed = commit(&service, &view).await;
     assert_eq!(content(&service, &committed, "file"), "after\n");
@@ -426,9 +427,9 @@ async fn another_service_goes_on_with_it(home: &Home) {
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
 }
 
-async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
+async fn interrupted_restore_is_finished(home: &TestHome) {
     let service = home.start().await;
-    if !service.runtime().swaps() {
+    if !service.runtime().can_swap_workspace() {
         return;
     }
     let base = snapshot(&service);
@@ -438,7 +439,7 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     let other = commit(&service, &view).await;
     let restored = service.restore(&alice(), id, other.id, true).await.unwrap();
     assert_eq!(restored.view.config.snapshot, Some(other.id));
-    // As far as a service comes that is killed right before the sandbox gets its new workspace.
+    // State of a service that is killed right before the sandbox gets its new workspace.
     let dir = home.dir(&view);
     service.runtime().freeze(id, &dir).await.unwrap();
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
@@ -446,17 +447,18 @@ async fn a_restore_that_was_interrupted_is_finished(home: &Home) {
     service.close().await;
     drop(service);
     let service = home.start().await;
-    soon("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
     assert!(!dir.frozen().exists());
     assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, Some(base.id));
-    soon("the former one is gone", async || service.workspaces().record(id).unwrap().former.is_none()).await;
+    wait_until("the former one is gone", async || service.workspaces().record(id).unwrap().former.is_none())
+        .await;
 }
 
-async fn a_restore_to_a_mount_that_is_gone_is_taken_back(home: &Home) {
+async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
     let service = home.start().await;
-    if !service.runtime().swaps() || !rustix::process::geteuid().is_root() {
+    if !service.runtime().can_swap_workspace() || !rustix::process::geteuid().is_root() {
         return;
     }
     let base = snapshot(&service);
@@ -466,17 +468,17 @@ async fn a_restore_to_a_mount_that_is_gone_is_taken_back(home: &Home) {
     let dir = home.dir(&view);
     service.runtime().freeze(id, &dir).await.unwrap();
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
-    // As its holder leaves it that dies.
+    // As a holder leaves it that dies.
     let holder = service.workspaces().holder();
     workspace_host::overlay::unmount(&holder, &reset.unwrap().made.path).unwrap();
     service.close().await;
     drop(service);
     let service = home.start().await;
-    soon("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
+    wait_until("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\nx\n");
 }
 
-async fn a_restore_that_cannot_be_written_ends_nobody(home: &Home) {
+async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -484,12 +486,12 @@ async fn a_restore_that_cannot_be_written_ends_nobody(home: &Home) {
         return;
     }
     let id = view.sandbox.id.as_str();
-    // Nothing that is there helps to write it.
+    // No existing file helps to write it.
     let mut tree = service.workspaces().store().empty_tree().unwrap();
     tree.write("alone", "other\n").unwrap();
     let other = tree.commit(NewSnapshot::default()).unwrap();
     service.run(&alice(), id, request("cd src; touch $HOME/ready; exec sleep 1000")).await.unwrap();
-    soon("it is inside", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
+    wait_until("it is inside", async || sh(&service, &view, "ls $HOME").await.stdout.contains("ready")).await;
     let (layers, aside) = (home.path().join("layers/layers"), home.path().join("layers/aside"));
     std::fs::rename(&layers, &aside).unwrap();
     std::fs::write(&layers, "in the way").unwrap();
@@ -503,28 +505,30 @@ async fn a_restore_that_cannot_be_written_ends_nobody(home: &Home) {
     assert_eq!(sh(&service, &view, "ls").await.stdout, "alone\n");
 }
 
-async fn files_that_hold_nothing_count(home: &Home) {
+async fn empty_files_count_for_the_disk_limit(home: &TestHome) {
     let settings = |settings: &mut workspace_sandbox::Settings| {
         settings.disk_interval = Duration::from_millis(50);
     };
     let service = home.start_with(settings).await;
     let resources = ResourceRequest { disk: Some(8 << 20), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..new() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..new() }).await.unwrap();
     let id = view.sandbox.id.as_str();
     let fill = "i=0; while [ $i -lt 1000 ]; do i=$((i + 1)); : > $i; done";
     sh(&service, &view, fill).await;
-    soon("they are counted", async || {
+    wait_until("they are counted", async || {
         service.stats(&alice(), id).await.is_ok_and(|stats| stats.disk >= 1_000 * 4_096)
     })
     .await;
     let fill = "i=0; while :; do i=$((i + 1)); : > more-$i; done";
     service.run(&alice(), id, request(fill)).await.unwrap();
-    soon("it is ended", async || service.get(&alice(), id).await.unwrap().sandbox.state == State::Stopped)
-        .await;
+    wait_until("it is ended", async || {
+        service.get(&alice(), id).await.unwrap().sandbox.state == State::Stopped
+    })
+    .await;
 }
 
-/// A filesystem of its own, which goes with the home; none where this user may not mount.
-pub(crate) fn small_disk(home: &Home, options: &str) -> Option<std::path::PathBuf> {
+/// Mounts a filesystem of its own, which is removed with the home; `None` where this user may not mount.
+pub(crate) fn small_disk(home: &TestHome, options: &str) -> Option<std::path::PathBuf> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -536,7 +540,7 @@ pub(crate) fn small_disk(home: &Home, options: &str) -> Option<std::path::PathBu
     Some(small)
 }
 
-async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
+async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
     let Some(small) = small_disk(home, "size=200m") else { return };
     let change = |settings: &mut workspace_sandbox::Settings| settings.workspaces = small.join("workspaces");
     let service = home.start_with(change).await;
@@ -544,24 +548,24 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     let neighbour = create_from(&service, base.id).await;
     let greedy = create_from(&service, base.id).await;
     sh(&service, &neighbour, "head -c 20000000 /dev/zero > mine").await;
-    // It has no name that could be found in its directory.
+    // The file has no name in its directory.
     let nameless = create_from(&service, base.id).await;
     let fill = "exec 3> late; rm late; while :; do head -c 2000000 /dev/zero >&3; sleep 0.02; done";
     service.run(&alice(), &nameless.sandbox.id, request(fill)).await.unwrap();
     let is_stopped = async |view: &View| {
         service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state == State::Stopped
     };
-    soon("it is ended", async || is_stopped(&nameless).await).await;
+    wait_until("it is ended", async || is_stopped(&nameless).await).await;
     service.remove(&alice(), &nameless.sandbox.id, false).await.unwrap();
     let fill = "while :; do head -c 2000000 /dev/zero; sleep 0.02; done > all";
     service.run(&alice(), &greedy.sandbox.id, request(fill)).await.unwrap();
     let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
-    soon("it is ended", async || state(&greedy).await.state == State::Stopped).await;
+    wait_until("it is ended", async || state(&greedy).await.state == State::Stopped).await;
     assert!(state(&greedy).await.state_reason.unwrap().contains("kept free"));
     let ran = sh(&service, &neighbour, "echo more >> mine && echo well").await;
     assert_eq!(ran.stdout, "well\n", "{ran:?}");
     assert_eq!(state(&neighbour).await.state, State::Running);
-    // What it had written is not lost.
+    // Its files are kept.
     let left = service.commit(&alice(), &greedy.sandbox.id, NewCommit::default()).await.unwrap();
     assert!(left.pause.frozen.is_none());
     for view in [&greedy, &neighbour] {
@@ -569,8 +573,8 @@ async fn who_fills_the_disk_is_ended_before_others_notice(home: &Home) {
     }
 }
 
-/// All is written before the server looks for the first time, and nothing after.
-async fn who_fills_the_disk_at_once_is_ended(home: &Home) {
+/// Everything is written before the first check, and nothing after.
+async fn sandbox_that_fills_the_disk_at_once_is_stopped(home: &TestHome) {
     let Some(small) = small_disk(home, "size=200m,nr_inodes=20000") else { return };
     let change = |settings: &mut workspace_sandbox::Settings| {
         settings.workspaces = small.join("workspaces");
@@ -583,51 +587,51 @@ async fn who_fills_the_disk_at_once_is_ended(home: &Home) {
         [("fallocate -l 190m all", "bytes left"), ("seq 1 20000 | xargs touch 2>/dev/null", "files left")];
     for (fill, reason) in fills {
         for new in [new(), NewSandbox { snapshot: Some(base.id), ..new() }] {
-            let greedy = service.create(wanted(), new).await.unwrap();
+            let greedy = service.create(creator(), new).await.unwrap();
             let fill = format!("{fill}; sleep 1000");
             service.run(&alice(), &greedy.sandbox.id, request(&fill)).await.unwrap();
             let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
-            soon("it is ended", async || state(&greedy).await.state == State::Stopped).await;
+            wait_until("it is ended", async || state(&greedy).await.state == State::Stopped).await;
             let told = state(&greedy).await.state_reason.unwrap();
             assert!(told.contains(reason), "{told}");
             assert_eq!(state(&neighbour).await.state, State::Running);
             service.remove(&alice(), &greedy.sandbox.id, false).await.unwrap();
-            assert!(service.files_removed(PATIENCE).await);
+            assert!(service.files_removed(TIMEOUT).await);
         }
     }
     service.remove(&alice(), &neighbour.sandbox.id, false).await.unwrap();
 }
 
-async fn files_without_a_name_count(home: &Home) {
+async fn deleted_open_files_count_for_the_disk_limit(home: &TestHome) {
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let disk = Some(30 << 20);
     let small = NewSandbox { resources: ResourceRequest { disk, ..ResourceRequest::default() }, ..new() };
     let from_snapshot = NewSandbox { snapshot: Some(snapshot(&service).id), ..small.clone() };
     let fill = "exec 3> late; rm late; while :; do head -c 1000000 /dev/zero >&3; sleep 0.01; done";
     for wanted_one in [small, from_snapshot] {
-        let view = service.create(wanted(), wanted_one).await.unwrap();
+        let view = service.create(creator(), wanted_one).await.unwrap();
         service.run(&alice(), &view.sandbox.id, request(fill)).await.unwrap();
         let state = async || service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
-        // Where a quota refuses it, it is never ended.
+        // Where a quota refuses the write, it is never stopped.
         let full =
             async || service.stats(&alice(), &view.sandbox.id).await.is_ok_and(|stats| stats.disk > 29 << 20);
-        soon("it is full", async || state().await.state == State::Stopped || full().await).await;
+        wait_until("it is full", async || state().await.state == State::Stopped || full().await).await;
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
     }
 }
 
-async fn closed_directories_count(home: &Home) {
+async fn unreadable_directories_count_for_the_disk_limit(home: &TestHome) {
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let view = create_from(&service, snapshot(&service).id).await;
     let script = "mkdir d; exec 3> d/z; chmod 000 d; head -c 20000000 /dev/zero >&3; sync d || :";
     sh(&service, &view, script).await;
-    soon("they are counted", async || {
+    wait_until("they are counted", async || {
         service.stats(&alice(), &view.sandbox.id).await.unwrap().disk > 19_000_000
     })
     .await;
 }
 
-async fn what_was_restored_from_is_gone(home: &Home) {
+async fn former_files_are_removed_after_a_restore(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -643,16 +647,16 @@ async fn what_was_restored_from_is_gone(home: &Home) {
                 .filter(|entry| entry.as_ref().unwrap().path().is_dir())
                 .count()
         };
-        soon("one is left", async || generations() == 1).await;
+        wait_until("one is left", async || generations() == 1).await;
         let pinned = || {
             service.workspaces().store().pins().unwrap().iter().map(|pin| pin.snapshot).collect::<Vec<_>>()
         };
-        soon("nothing else is kept", async || pinned() == [to]).await;
+        wait_until("nothing else is kept", async || pinned() == [to]).await;
     }
 }
 
-/// A descriptor that is in no process's table is not seen; it must not be of use either.
-async fn nobody_writes_to_what_was_restored_from(home: &Home) {
+/// A descriptor that is in no process's table is not visible; it must not be of use either.
+async fn former_files_cannot_be_written_after_a_restore(home: &TestHome) {
     if home.kind != Kind::Embedded {
         return;
     }
@@ -676,7 +680,7 @@ except OSError as error:
     print(error.strerror)
 '"#;
     let hidden = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
-    soon("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    wait_until("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
     service.restore(&alice(), &view.sandbox.id, base.id, true).await.unwrap();
     assert_eq!(
         sh(&service, &view, "touch /tmp/go; echo well > well; cat well").await.stdout,
@@ -687,8 +691,8 @@ except OSError as error:
     assert_eq!(ran.stdout, "Read-only file system\n", "{ran:?}");
 }
 
-/// Whoever is in the workspace itself, with a descriptor that cannot be seen, is in the way and stays.
-async fn a_restore_that_is_not_forced_ends_nobody(home: &Home) {
+/// A process in the workspace itself, with a descriptor that is not visible, blocks the restore and stays.
+async fn unforced_restore_ends_no_process(home: &TestHome) {
     if home.kind != Kind::Embedded {
         return;
     }
@@ -706,14 +710,14 @@ while not os.path.exists("/tmp/go"): time.sleep(0.01)
 print("alive")
 '"#;
     let held = service.run(&alice(), &view.sandbox.id, request(script)).await.unwrap();
-    soon("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
+    wait_until("it is ready", async || sh(&service, &view, "ls /tmp").await.stdout.contains("ready")).await;
     let refused = service.restore(&alice(), &view.sandbox.id, base.id, false).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Workspace(WorkspaceError::Unusable { .. })), "{refused}");
     assert_eq!(sh(&service, &view, "touch /tmp/go; ls held").await.stdout, "held\n");
     assert_eq!(read(&held, 0).await.stdout, "alive\n");
 }
 
-async fn restores_and_commits_come_one_after_another(home: &Home) {
+async fn restores_and_commits_are_serialized(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
@@ -733,7 +737,7 @@ async fn restores_and_commits_come_one_after_another(home: &Home) {
     assert!(!home.dir(&view).frozen().exists());
 }
 
-async fn commits_at_once_come_one_after_another(home: &Home) {
+async fn concurrent_commits_are_serialized(home: &TestHome) {
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     sh(&service, &view, "echo x > x").await;

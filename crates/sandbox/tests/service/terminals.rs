@@ -3,19 +3,19 @@
 use libtest_mimic::Trial;
 use workspace_sandbox::{CommandHandle, Piece, SandboxError, Size, TerminalRequest};
 
-use crate::home::{Home, alice, create, soon};
+use crate::home::{TestHome, alice, create, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        a_terminal_is_typed_into_resized_and_closed,
-        a_terminal_runs_a_line,
-        who_stops_waiting_for_output_loses_none,
-        there_are_five_terminals_at_most
+        terminal_takes_input_and_is_resized_and_closed,
+        terminal_runs_a_command_line,
+        dropped_read_loses_no_output,
+        terminal_limit_is_enforced
     ]
 }
 
-fn wanted() -> TerminalRequest {
+fn terminal_request() -> TerminalRequest {
     TerminalRequest {
         size: Size { cols: 80, rows: 24 },
         shell: None,
@@ -25,7 +25,7 @@ fn wanted() -> TerminalRequest {
     }
 }
 
-/// Reads until the screen showed `text`.
+/// Reads until the screen shows `text`.
 async fn shows(handle: &CommandHandle, text: &str) -> String {
     let mut output = handle.output(0).await.unwrap();
     let mut screen = String::new();
@@ -41,15 +41,15 @@ async fn shows(handle: &CommandHandle, text: &str) -> String {
     screen
 }
 
-async fn who_stops_waiting_for_output_loses_none(home: &Home) {
+async fn dropped_read_loses_no_output(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let line = Some("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done".to_owned());
-    let order = TerminalRequest { command: line, ..wanted() };
+    let order = TerminalRequest { command: line, ..terminal_request() };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
     let (mut output, mut screen) = (terminal.output(0).await.unwrap(), String::new());
     loop {
-        // As who waits for something else at the same time, and gets that first.
+        // Like a caller that waits for something else at the same time, and gets that first.
         let pieces = tokio::select! {
             biased;
             pieces = output.next() => pieces.unwrap(),
@@ -65,26 +65,26 @@ async fn who_stops_waiting_for_output_loses_none(home: &Home) {
     assert_eq!(screen, (1..=300).map(|i| format!("{i}\r\n")).collect::<String>());
 }
 
-async fn a_terminal_runs_a_line(home: &Home) {
+async fn terminal_runs_a_command_line(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let line = "test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned();
-    let order = TerminalRequest { command: Some(line.clone()), ..wanted() };
+    let order = TerminalRequest { command: Some(line.clone()), ..terminal_request() };
     let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
     assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
     let listed = service.commands(&alice(), &view.sandbox.id, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
-    let order = TerminalRequest { command: Some(String::new()), ..wanted() };
+    let order = TerminalRequest { command: Some(String::new()), ..terminal_request() };
     let refused = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "command", .. }), "{refused}");
 }
 
-async fn a_terminal_is_typed_into_resized_and_closed(home: &Home) {
+async fn terminal_takes_input_and_is_resized_and_closed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
-    let mut terminal = service.open_terminal(&alice(), id, wanted()).await.unwrap();
+    let mut terminal = service.open_terminal(&alice(), id, terminal_request()).await.unwrap();
     service.type_in(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
     let screen = shows(&terminal, "/dev/pts/").await;
     assert!(screen.contains("24 80"), "{screen}");
@@ -103,16 +103,19 @@ async fn a_terminal_is_typed_into_resized_and_closed(home: &Home) {
     assert!(matches!(refused, SandboxError::Invalid { field: "cols", .. }), "{refused}");
 }
 
-async fn there_are_five_terminals_at_most(home: &Home) {
+async fn terminal_limit_is_enforced(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let mut open = Vec::new();
     for _ in 0..5 {
-        open.push(service.open_terminal(&alice(), id, wanted()).await.unwrap());
+        open.push(service.open_terminal(&alice(), id, terminal_request()).await.unwrap());
     }
-    let refused = service.open_terminal(&alice(), id, wanted()).await.unwrap_err();
+    let refused = service.open_terminal(&alice(), id, terminal_request()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooManyTerminals { limit: 5 }), "{refused}");
     service.close_terminal(&alice(), id, &open[0].id).await.unwrap();
-    soon("there is room again", async || service.open_terminal(&alice(), id, wanted()).await.is_ok()).await;
+    wait_until("there is room again", async || {
+        service.open_terminal(&alice(), id, terminal_request()).await.is_ok()
+    })
+    .await;
 }

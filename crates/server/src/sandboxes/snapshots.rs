@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 use workspace_sandbox::runtime::WorkspaceUser;
-use workspace_sandbox::{Caller, Fork, NewCommit, Pause};
+use workspace_sandbox::{Creator, Fork, NewCommit, Pause};
 use workspace_state::{Snapshot as Record, TreePath};
 
 use super::{Sandbox, scope};
@@ -278,13 +278,13 @@ pub(super) async fn fork(
         labels: order.labels,
         commit: NewCommit { message: order.message, ..NewCommit::default() },
     };
-    let wanted = Caller {
+    let creator = Creator {
         owner: caller.owner.clone(),
         unlimited: caller.is_admin(),
-        most: caller.limits.max_sandboxes,
-        key: None,
+        max_sandboxes: caller.limits.max_sandboxes,
+        idempotency_key: None,
     };
-    let forked = app.sandboxes.fork(&scope(&caller), &id, wanted, fork).await?;
+    let forked = app.sandboxes.fork(&scope(&caller), &id, creator, fork).await?;
     let snapshot = forked.taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
     tell(&app, &id, Entry::by("sandbox.forked", &caller, &request, details));

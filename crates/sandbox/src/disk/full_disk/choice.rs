@@ -1,4 +1,4 @@
-//! The choice of who makes room on a nearly full disk.
+//! Choice of the sandboxes that are stopped or removed on a nearly full disk.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,23 +10,23 @@ use workspace_workspace::Usage;
 const WROTE: &str = "it went on writing";
 const HOLDS_MOST: &str = "its owner holds most of the disk";
 
-/// Part of the disk that a sandbox holds.
+/// Disk usage of one sandbox.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SandboxUsage {
     pub(super) id: String,
     pub(super) owner: String,
     /// Bytes of its workspace.
     pub(super) bytes: u64,
-    /// Bytes of those that it has written since there was room; zero if that is not worth mentioning.
+    /// Bytes of those written since the disk had enough space; zero if negligible.
     pub(super) grown: u64,
     /// The growth as it was measured, for a sandbox that runs.
     pub(super) found: Option<Usage>,
     pub(super) is_running: bool,
-    /// Set while its files are being removed: there will be room soon.
+    /// Set while its files are being removed: there will be space soon.
     pub(super) is_going: bool,
     /// Time since it was stopped because of the disk.
     pub(super) stopped_for: Option<Duration>,
-    /// The layers that its workspace lies over, and the bytes of each.
+    /// Layers that its workspace uses, and the bytes of each.
     pub(super) layers: Vec<(String, u64)>,
 }
 
@@ -37,7 +37,7 @@ impl SandboxUsage {
     }
 }
 
-/// Something that makes room.
+/// A step that frees space.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
     /// A sandbox that was stopped before is removed with its workspace.
@@ -54,11 +54,11 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The steps of which the first that can be taken is. Of sandboxes that have grown the one that comes first in `all` is
-/// stopped first.
+/// Returns steps, of which the first possible one is taken. Of sandboxes that have grown, the first in `all`
+/// is stopped first.
 pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> Vec<Step<'_>> {
     let held = held_by_owner(all);
-    // The name decides between those who hold as much.
+    // The name decides between owners with the same usage.
     let Some((most, _)) = held.iter().max_by_key(|(name, held)| (**held, Reverse(**name))) else {
         return Vec::new();
     };
@@ -88,7 +88,7 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, kept: Duration) -> V
     steps
 }
 
-/// Bytes of each owner's workspaces, and of layers over which nobody else's lie.
+/// Bytes of each owner's workspaces, and of layers that nobody else uses.
 fn held_by_owner(all: &[SandboxUsage]) -> BTreeMap<&str, u64> {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
     let mut layers: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
@@ -123,7 +123,7 @@ mod tests {
         SandboxUsage { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
     }
 
-    /// The steps as words, `-` before one that is removed.
+    /// Ids of the steps, with `-` before a removal.
     fn chosen(all: &[SandboxUsage], is_severe: bool) -> Vec<String> {
         let word = |step: Step<'_>| match step {
             Step::Remove(usage) => format!("-{}", usage.id),
@@ -133,18 +133,18 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_who_holds_most_makes_room_and_not_who_wrote_last() {
+    fn owner_with_the_largest_usage_is_stopped_first() {
         let all = [
             running("bob", "bob", 30, 5),
             running("small", "alice", 20, 0),
             running("large", "alice", 25, 0),
         ];
         assert_eq!(chosen(&all, false), ["large", "small"]);
-        // Before the disk is full whoever writes is stopped, too.
+        // With severe shortage, sandboxes that write are stopped, too.
         assert_eq!(chosen(&all, true), ["bob"]);
         let Step::Stop { reason, .. } = choose(&all, false, KEPT)[0] else { panic!("nothing is removed") };
         assert_eq!(reason, HOLDS_MOST);
-        // One that writes goes before one that is larger.
+        // One that writes is stopped before a larger one.
         let all =
             [running("grew", "alice", 5, 2), running("bob", "bob", 30, 9), running("large", "alice", 40, 0)];
         assert_eq!(chosen(&all, false), ["grew"]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_stopped_while_nobody_writes() {
+    fn no_sandbox_is_stopped_while_none_writes() {
         let all = [running("a", "alice", 100, 0), running("b", "bob", 1, 0)];
         assert!(
             chosen(&all, false).is_empty() && chosen(&all, true).is_empty() && chosen(&[], true).is_empty()
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_is_kept_for_a_while_and_then_goes_first() {
+    fn stopped_sandbox_is_kept_for_a_while_and_then_removed_first() {
         let bob = running("bob", "bob", 10, 5);
         let more = running("more", "alice", 50, 0);
         let fresh = stopped("fresh", "alice", 100, KEPT / 2);
-        // Nobody else of hers is stopped meanwhile: that would make no room sooner.
+        // No other one of hers is stopped meanwhile: that would free no space sooner.
         assert!(chosen(&[bob.clone(), more.clone(), fresh.clone()], false).is_empty());
         let all = [
             bob.clone(),
@@ -175,10 +175,10 @@ mod tests {
         ];
         assert_eq!(chosen(&all, false), ["-oldest"]);
         assert_eq!(chosen(&all, true), ["bob", "-oldest"]);
-        // Those of owners who hold less stay.
+        // Sandboxes of owners with less usage stay.
         let all = [more, stopped("other", "bob", 10, KEPT * 2)];
         assert!(chosen(&all, false).is_empty());
-        // Room that comes soon is waited for.
+        // Space that is being freed is waited for.
         let going = SandboxUsage::going("gone".to_owned(), "alice".to_owned(), 1);
         let all = [bob, stopped("old", "alice", 100, KEPT), going];
         assert!(chosen(&all, false).is_empty());

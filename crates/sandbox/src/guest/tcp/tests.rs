@@ -1,4 +1,4 @@
-//! The port as guests, and who is none, see it.
+//! The port as agents and other clients see it.
 
 use std::sync::Mutex;
 
@@ -24,37 +24,37 @@ use crate::sandbox_dir::SandboxDir;
 
 const SANDBOX: &str = "sbx-1";
 
-/// Knows one sandbox.
-struct Listening {
+/// A handler that has one sandbox.
+struct OneSandbox {
     handle: Arc<SandboxHandle>,
     registered: Mutex<Vec<String>>,
 }
 
 #[tonic::async_trait]
-impl GuestHandler for Listening {
+impl GuestHandler for OneSandbox {
     fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>> {
         (id == self.handle.id).then(|| self.handle.clone())
     }
 
-    async fn registered(&self, handle: &Arc<SandboxHandle>, _: u64, _: RegisterRequest) {
+    async fn on_registered(&self, handle: &Arc<SandboxHandle>, _: u64, _: RegisterRequest) {
         self.registered.lock().unwrap().push(handle.id.clone());
     }
 
-    async fn heard(&self, _: &Arc<SandboxHandle>, _: AgentPayload) {}
+    async fn on_message(&self, _: &Arc<SandboxHandle>, _: AgentPayload) {}
 
-    async fn lost(&self, _: &Arc<SandboxHandle>) {}
+    async fn on_disconnected(&self, _: &Arc<SandboxHandle>) {}
 }
 
-/// An open port, and what is needed to come in.
-struct Bench {
+/// An open port with the data to connect.
+struct Fixture {
     address: SocketAddr,
     tls: TlsConnector,
     token: Token,
-    listening: Arc<Listening>,
+    handler: Arc<OneSandbox>,
     task: JoinHandle<()>,
 }
 
-impl Bench {
+impl Fixture {
     async fn new() -> Self {
         let pem = Identity::make().unwrap();
         let identity = Identity::new(pem.as_bytes(), pem.as_bytes(), pem.as_bytes()).unwrap();
@@ -63,14 +63,14 @@ impl Bench {
         let token = Token::new().unwrap();
         let handle = Arc::new(SandboxHandle::new(SANDBOX, SandboxDir::new("/nowhere".into()), &token.hash()));
         handle.is_being_made.store(false, std::sync::atomic::Ordering::SeqCst);
-        let listening = Arc::new(Listening { handle, registered: Mutex::default() });
+        let handler = Arc::new(OneSandbox { handle, registered: Mutex::default() });
         let port = GuestPort::new(listener, identity, None).unwrap();
-        assert_eq!((port.reach().port, port.reach().trusted.len()), (address.port(), 1));
-        let task = port.open(listening.clone());
-        Self { address, tls: connector(&pem), token, listening, task }
+        assert_eq!((port.endpoint().port, port.endpoint().trusted.len()), (address.port(), 1));
+        let task = port.open(handler.clone());
+        Self { address, tls: connector(&pem), token, handler, task }
     }
 
-    /// A connection from that address.
+    /// Connects from that address.
     async fn dial(&self, from: &str) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
@@ -92,7 +92,7 @@ impl Bench {
         Endpoint::from_static("http://server").connect_with_connector(connector).await
     }
 
-    /// The connection of a guest that comes from that address, or what it is answered.
+    /// Registers an agent from that address, and returns its connection or the error.
     async fn register(&self, from: &str, sandbox: &str, token: &[u8]) -> Result<Channel, Status> {
         let channel = self.channel(from).await.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = RegisterRequest {
@@ -104,8 +104,8 @@ impl Bench {
         let first =
             AgentMessage { sandbox_id: sandbox.to_owned(), payload: Some(AgentPayload::Register(request)) };
         let mut client = AgentServiceClient::new(channel.clone());
-        let mut heard = client.connect(tokio_stream::once(first)).await?.into_inner();
-        heard.message().await?.map(|_| channel).ok_or_else(|| Status::unavailable("nothing was said"))
+        let mut messages = client.connect(tokio_stream::once(first)).await?.into_inner();
+        messages.message().await?.map(|_| channel).ok_or_else(|| Status::unavailable("nothing was answers"))
     }
 }
 
@@ -122,95 +122,96 @@ fn connector(pem: &str) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Whether a connection is closed within that time.
+/// Returns true if a connection is closed within that time.
 async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
     let mut bytes = Vec::new();
-    // Closed is closed, with an end or with an error.
+    // A connection is closed by an end or an error.
     timeout(within, stream.read_to_end(&mut bytes)).await.is_ok()
 }
 
 #[tokio::test]
-async fn a_guest_with_its_token_comes_in() {
-    let bench = Bench::new().await;
-    bench.register("127.0.0.1", SANDBOX, bench.token.as_bytes()).await.unwrap();
-    assert_eq!(*bench.listening.registered.lock().unwrap(), [SANDBOX]);
-    bench.task.abort();
-    assert!(bench.task.await.unwrap_err().is_cancelled());
-    TcpListener::bind(bench.address).await.unwrap();
+async fn agent_with_its_token_is_accepted() {
+    let fixture = Fixture::new().await;
+    fixture.register("127.0.0.1", SANDBOX, fixture.token.as_bytes()).await.unwrap();
+    assert_eq!(*fixture.handler.registered.lock().unwrap(), [SANDBOX]);
+    fixture.task.abort();
+    assert!(fixture.task.await.unwrap_err().is_cancelled());
+    TcpListener::bind(fixture.address).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_registration_that_is_too_large_is_not_decoded() {
-    let bench = Bench::new().await;
+async fn too_large_registration_is_refused() {
+    let fixture = Fixture::new().await;
     let large = vec![0; crate::guest::listener::MESSAGE_MAX];
-    let refused = bench.register("127.0.0.1", SANDBOX, &large).await.unwrap_err();
+    let refused = fixture.register("127.0.0.1", SANDBOX, &large).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     let small = &large[..large.len() - 1_000];
-    let refused = bench.register("127.0.0.1", SANDBOX, small).await.unwrap_err();
+    let refused = fixture.register("127.0.0.1", SANDBOX, small).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_not_there_and_a_wrong_token_are_answered_alike() {
-    let bench = Bench::new().await;
+async fn unknown_sandbox_and_wrong_token_get_the_same_answer() {
+    let fixture = Fixture::new().await;
     let other = Token::new().unwrap();
-    let mut said = Vec::new();
-    for (sandbox, token) in [(SANDBOX, other.as_bytes()), ("sbx-2", bench.token.as_bytes()), (SANDBOX, b"")] {
-        let refused = bench.register("127.0.0.1", sandbox, token).await.unwrap_err();
-        said.push((refused.code(), refused.message().to_owned()));
+    let mut answers = Vec::new();
+    for (sandbox, token) in [(SANDBOX, other.as_bytes()), ("sbx-2", fixture.token.as_bytes()), (SANDBOX, b"")]
+    {
+        let refused = fixture.register("127.0.0.1", sandbox, token).await.unwrap_err();
+        answers.push((refused.code(), refused.message().to_owned()));
     }
-    assert_eq!(said[0].0, Code::Unauthenticated);
-    assert!(said.iter().all(|one| *one == said[0]), "{said:?}");
-    assert!(bench.listening.registered.lock().unwrap().is_empty());
+    assert_eq!(answers[0].0, Code::Unauthenticated);
+    assert!(answers.iter().all(|one| *one == answers[0]), "{answers:?}");
+    assert!(fixture.handler.registered.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn who_speaks_no_tls_is_sent_away() {
-    let bench = Bench::new().await;
-    let mut stream = bench.dial("127.0.0.1").await;
+async fn connection_without_tls_is_closed() {
+    let fixture = Fixture::new().await;
+    let mut stream = fixture.dial("127.0.0.1").await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     assert!(is_closed(&mut stream, Duration::from_secs(2)).await);
 }
 
 #[tokio::test]
-async fn who_floods_the_port_keeps_nobody_else_out_and_is_closed_in_time() {
-    let bench = Bench::new().await;
+async fn flooding_address_affects_no_other_and_is_closed_in_time() {
+    let fixture = Fixture::new().await;
     let mut idle = Vec::new();
-    for _ in 0..EACH * 4 {
-        idle.push(bench.dial("127.0.0.2").await);
+    for _ in 0..PER_ADDRESS_MAX * 4 {
+        idle.push(fixture.dial("127.0.0.2").await);
     }
-    let refused = bench.register("127.0.0.2", SANDBOX, bench.token.as_bytes()).await;
+    let refused = fixture.register("127.0.0.2", SANDBOX, fixture.token.as_bytes()).await;
     assert!(refused.is_err(), "its own places are taken");
-    bench.register("127.0.0.3", SANDBOX, bench.token.as_bytes()).await.unwrap();
+    fixture.register("127.0.0.3", SANDBOX, fixture.token.as_bytes()).await.unwrap();
     let began = Instant::now();
     for stream in &mut idle {
-        assert!(is_closed(stream, REGISTER + Duration::from_secs(2)).await);
+        assert!(is_closed(stream, REGISTER_TIMEOUT + Duration::from_secs(2)).await);
     }
-    assert!(began.elapsed() <= REGISTER + Duration::from_secs(2));
-    bench.register("127.0.0.2", SANDBOX, bench.token.as_bytes()).await.unwrap();
+    assert!(began.elapsed() <= REGISTER_TIMEOUT + Duration::from_secs(2));
+    fixture.register("127.0.0.2", SANDBOX, fixture.token.as_bytes()).await.unwrap();
 }
 
 #[tokio::test]
-async fn who_says_nothing_over_tls_is_closed_in_time() {
-    let bench = Bench::new().await;
-    let stream = bench.dial("127.0.0.1").await;
+async fn silent_tls_connection_is_closed_in_time() {
+    let fixture = Fixture::new().await;
+    let stream = fixture.dial("127.0.0.1").await;
     let name = ServerName::try_from("workspace-server").unwrap();
-    let mut stream = bench.tls.connect(name, stream).await.unwrap();
+    let mut stream = fixture.tls.connect(name, stream).await.unwrap();
     let mut bytes = Vec::new();
-    let closed = timeout(REGISTER + Duration::from_secs(2), stream.read_to_end(&mut bytes)).await;
+    let closed = timeout(REGISTER_TIMEOUT + Duration::from_secs(2), stream.read_to_end(&mut bytes)).await;
     assert!(closed.is_ok(), "it is still open");
 }
 
 #[tokio::test]
-async fn a_guest_has_a_few_connections_at_most() {
-    let bench = Bench::new().await;
-    let register = || bench.register("127.0.0.1", SANDBOX, bench.token.as_bytes());
-    let mut lines = Vec::new();
+async fn connections_of_a_sandbox_are_limited() {
+    let fixture = Fixture::new().await;
+    let register = || fixture.register("127.0.0.1", SANDBOX, fixture.token.as_bytes());
+    let mut connections = Vec::new();
     for _ in 0..16 {
-        lines.push(register().await.unwrap());
+        connections.push(register().await.unwrap());
     }
     assert_eq!(register().await.unwrap_err().code(), Code::ResourceExhausted);
-    lines.clear();
+    connections.clear();
     while register().await.is_err() {
         sleep(Duration::from_millis(10)).await;
     }

@@ -1,4 +1,4 @@
-//! The sandboxes of the warm pool, and how many are kept of each template.
+//! State of the warm pool: its sandboxes, and the demand for each template.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,52 +10,53 @@ use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// After so long without anybody wanting one, half as many are kept.
-const MEMORY: Duration = Duration::from_secs(60);
-/// Whoever got one runs something in it first; the next is started after that.
-const QUIET: Duration = Duration::from_millis(30);
+/// Half-life of the demand for a template.
+const DEMAND_HALF_LIFE: Duration = Duration::from_secs(60);
+/// Time without a request before the pool is refilled: a client first runs something in the sandbox that it
+/// got.
+const REFILL_DELAY: Duration = Duration::from_millis(30);
 
-/// A sandbox that can be given away: one that was started ahead, or one of which nothing but the name is there.
+/// A sandbox without an owner: one of the warm pool, or one that is not started yet.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct UnassignedSandbox {
     pub(crate) handle: Arc<SandboxHandle>,
     pub(crate) token: Token,
-    /// Its template and what is missing of it, if it was started.
+    /// Template, and limits that could not be applied; `None` if it is not started yet.
     pub(super) started: Option<(String, Vec<String>)>,
 }
 
-/// Those that are nobody's yet.
+/// The sandboxes of the warm pool.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(LeafMutex<Inner>);
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    pub(super) ready: HashMap<String, Vec<Ready>>,
+    pub(super) ready: HashMap<String, Vec<UnassignedSandbox>>,
     pub(super) demand: HashMap<String, Demand>,
-    /// Everything that is here, being started, or on its way to somebody.
+    /// Ids of all sandboxes that are in the pool, being started for it, or being assigned to an owner.
     pub(super) ids: BTreeSet<String>,
-    /// Somebody is filling it.
+    /// True while a task fills the pool.
     pub(super) filling: bool,
     pub(super) closed: bool,
-    pub(super) pause: Option<Instant>,
-    /// When one was taken last.
-    pub(super) taken: Option<Instant>,
+    pub(super) paused_until: Option<Instant>,
+    /// Time at which a sandbox was taken last.
+    pub(super) last_taken: Option<Instant>,
 }
 
-/// How many were wanted lately.
+/// Recent demand for a template: number of requests, halved after each half-life.
 #[derive(Debug)]
 pub(super) struct Demand {
-    pub(super) recent: f64,
-    pub(super) at: Instant,
+    pub(super) count: f64,
+    pub(super) updated_at: Instant,
 }
 
 impl Demand {
     fn now(&self) -> f64 {
-        self.recent * 0.5_f64.powf(self.at.elapsed().as_secs_f64() / MEMORY.as_secs_f64())
+        self.count * 0.5_f64.powf(self.updated_at.elapsed().as_secs_f64() / DEMAND_HALF_LIFE.as_secs_f64())
     }
 
     pub(super) fn grow(&mut self) {
-        (self.recent, self.at) = (self.now() + 1.0, Instant::now());
+        (self.count, self.updated_at) = (self.now() + 1.0, Instant::now());
     }
 }
 
@@ -64,17 +65,17 @@ impl Pool {
         self.0.lock()
     }
 
-    /// What belongs to the pool and is in no catalog.
+    /// Ids of the sandboxes that belong to the pool. Most are in no catalog.
     pub(crate) fn ids(&self) -> BTreeSet<String> {
         self.lock().ids.clone()
     }
 
-    /// The catalog tells of it from now on.
-    pub(crate) fn leave(&self, id: &str) {
+    /// Removes a sandbox from the pool that the catalog has now.
+    pub(crate) fn release(&self, id: &str) {
         self.lock().ids.remove(id);
     }
 
-    pub(super) fn forget(&self, id: &str) -> Option<Ready> {
+    pub(super) fn forget(&self, id: &str) -> Option<UnassignedSandbox> {
         let mut inner = self.lock();
         inner.ids.remove(id);
         inner.ready.values_mut().find_map(|ready| {
@@ -83,14 +84,14 @@ impl Pool {
         })
     }
 
-    /// Waits while one is taken after another, unless there is none left of that template.
-    pub(super) async fn quiet(&self, template: &str) {
+    /// Waits until no sandbox has been taken for a moment, unless none is left of that template.
+    pub(super) async fn wait_until_quiet(&self, template: &str) {
         loop {
             let wait = {
                 let inner = self.lock();
                 let left = inner.ready.get(template).is_some_and(|ready| !ready.is_empty());
-                let since = inner.taken.map(|taken| taken.elapsed()).filter(|_| left && !inner.closed);
-                since.and_then(|since| QUIET.checked_sub(since))
+                let since = inner.last_taken.map(|taken| taken.elapsed()).filter(|_| left && !inner.closed);
+                since.and_then(|since| REFILL_DELAY.checked_sub(since))
             };
             match wait {
                 Some(wait) if !wait.is_zero() => sleep(wait).await,
@@ -99,16 +100,18 @@ impl Pool {
         }
     }
 
-    /// A template of which there should be one more.
-    pub(super) fn wants(&self, most: u32) -> Option<String> {
+    /// Returns a template of which one more sandbox should be started. `None` if the pool is full, paused or
+    /// closed.
+    pub(super) fn next_template(&self, most: u32) -> Option<String> {
         let inner = self.lock();
-        let paused = inner.pause.is_some_and(|until| until > Instant::now());
+        let paused = inner.paused_until.is_some_and(|until| until > Instant::now());
         let there: usize = inner.ready.values().map(Vec::len).sum();
         if inner.closed || paused || there >= most as usize {
             return None;
         }
         let short = |(template, demand): (&String, &Demand)| {
-            // One at least of what was ever wanted, and as many as a minute sees.
+            // At least one of each template that was requested, and as many as were requested in the last
+            // minute.
             let wanted = demand.now().ceil().max(1.0) as usize;
             let has = inner.ready.get(template).map_or(0, Vec::len);
             (has < wanted).then(|| template.clone())

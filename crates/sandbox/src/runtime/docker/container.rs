@@ -1,4 +1,4 @@
-//! What a sandbox's container is made with, and what it uses.
+//! Configuration and usage of a sandbox's container.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use super::{SANDBOX, SERVER};
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
 use crate::runtime::{Cidr, Start, Usage, Way};
 
-/// Enough to say why an agent did not start.
+/// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
 
-/// What Docker calls the link of a container that is in one network.
+/// Name of the link of a container that is in one network.
 const LINK: &str = "eth0";
 
-/// What a container is made of beside what was ordered.
+/// Parts of a container's configuration beside the start parameters.
 pub(super) struct Parts<'a> {
     pub(super) agent: &'a Path,
     pub(super) image: String,
     pub(super) network: String,
     pub(super) server: &'a str,
     pub(super) user: User,
-    /// Whether the daemon can restrict system calls.
+    /// True if the daemon can restrict system calls.
     pub(super) seccomp: bool,
-    /// Whether the guest agent dials the socket in its place.
+    /// True if the guest agent connects to the socket in the directory of the sandbox.
     pub(super) dials_socket: bool,
 }
 
@@ -93,7 +93,8 @@ impl Parts<'_> {
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
-    /// The list of system calls is that of all runtimes: the daemon's own may be older, or switched off.
+    /// Security options. The list of system calls is that of all runtimes: the daemon's own may be older, or
+    /// disabled.
     fn security(&self) -> Vec<String> {
         let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));
         std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
@@ -106,12 +107,12 @@ impl Parts<'_> {
     }
 }
 
-/// Where what says who knows what names mean is, outside.
+/// Path of the `resolv.conf` on the host.
 pub(super) fn resolv_conf(order: &Start<'_>) -> PathBuf {
     order.dir.root().join("resolv.conf")
 }
 
-/// By which way packets leave a container that is in a network; none if nobody there passes them on.
+/// Uplink of a container in a network; `None` if the network has no gateway.
 pub(super) fn way(container: &ContainerInspectResponse, network: &str) -> Option<Way> {
     let networks = container.network_settings.as_ref()?.networks.as_ref()?;
     let found = networks.get(network)?;
@@ -139,7 +140,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What the daemon counted.
+/// Usage as the daemon reports it.
 pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
     let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
     let memory = stats.memory_stats.as_ref().and_then(|memory| {

@@ -1,4 +1,4 @@
-//! Where the guest agent of a container dials: the server's port, if its network leads there.
+//! Address that the guest agent of a container connects to: the server's port, if its network leads there.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,17 @@ use super::Docker;
 use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
-    /// What the guest is given to dial over the network; none for one that dials its socket, because it has no
-    /// network or the server no port.
+    /// Returns the address for an agent that connects over the network; `None` for one that uses its socket,
+    /// because it has no network or the server no port.
     pub(super) async fn dial(
         &self,
         order: &Start<'_>,
         network: &str,
     ) -> Result<Option<Handover>, RuntimeError> {
-        let Some(reach) = order.reach.filter(|_| order.egress.is_some()) else { return Ok(None) };
-        let (name, port) = match &reach.advertised {
+        let Some(endpoint) = order.endpoint.filter(|_| order.egress.is_some()) else { return Ok(None) };
+        let (name, port) = match &endpoint.advertised {
             Some(advertised) => advertised.clone(),
-            None => (self.gateway(network).await?.to_string(), reach.port),
+            None => (self.gateway(network).await?.to_string(), endpoint.port),
         };
         let found = lookup_host((name.as_str(), port)).await.map_err(|error| {
             let message =
@@ -29,11 +29,11 @@ impl Docker {
             RuntimeError::Network(message)
         })?;
         let addresses = found.map(|address| address.to_string()).collect();
-        let (token, trusted) = (order.token.to_vec(), reach.trusted.clone());
+        let (token, trusted) = (order.token.to_vec(), endpoint.trusted.clone());
         Ok(Some(Handover { token, addresses, name, trusted }))
     }
 
-    /// By which address a network reaches this machine.
+    /// Returns the address by which a network reaches this machine.
     async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         let reason = match found.as_ref().map(gateway_of) {

@@ -1,4 +1,4 @@
-//! Templates and the images they are.
+//! Templates of the docker runtime, and their images.
 
 use bollard::models::{CreateImageInfo, ImageSummary};
 use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuilder};
@@ -8,11 +8,11 @@ use tokio_stream::StreamExt as _;
 use super::{Docker, failed, is_gone};
 use crate::runtime::{RuntimeError, Template};
 
-/// The template that everybody has.
+/// Name of the default template.
 const BASE_NAME: &str = "base";
-/// The images of the template `base`: one of the deployment's own, if there is one.
+/// Images of the template `base`: the deployment's own comes first.
 pub(super) const BASE: [&str; 2] = ["workspace-base", "ubuntu:22.04"];
-/// The other templates that have a name of their own: name, image, and what it is.
+/// Other built-in templates: name, image and description.
 const BUILT_IN: [(&str, &str, &str); 5] = [
     ("python:3.11", "python:3.11-slim", "Python 3.11"),
     ("python:3.12", "python:3.12-slim", "Python 3.12"),
@@ -20,11 +20,11 @@ const BUILT_IN: [(&str, &str, &str); 5] = [
     ("node:20", "node:20-slim", "Node.js 20"),
     ("go:1.21", "golang:1.21-alpine", "Go 1.21"),
 ];
-/// The longest name of an image.
+/// Longest name of an image.
 const LONGEST: usize = 255;
 
 impl Docker {
-    /// The image of a template. One that is not there is pulled.
+    /// Finds the image of a template, and pulls it if it is missing.
     pub(super) async fn image(
         &self,
         template: &str,
@@ -41,7 +41,7 @@ impl Docker {
         Ok(wanted)
     }
 
-    /// The images that a template can be, best first.
+    /// Lists the images that a template can be, best first.
     fn images_of(&self, template: &str) -> Result<Vec<String>, RuntimeError> {
         if template == BASE_NAME {
             return Ok(self.base.iter().map(|image| tagged(image)).collect());
@@ -68,7 +68,7 @@ impl Docker {
         image: &str,
         told: &watch::Sender<String>,
     ) -> Result<(), RuntimeError> {
-        tracing::info!(template, image, "an image is not there; it is pulled");
+        tracing::info!(template, image, "pulling an image that is not present");
         told.send_replace(format!("the image {image} is being pulled"));
         let options = CreateImageOptionsBuilder::new().from_image(image).build();
         let mut steps = self.client.create_image(Some(options), None, None);
@@ -84,7 +84,7 @@ impl Docker {
                 last = now;
             }
         }
-        tracing::info!(template, image, "the image is there");
+        tracing::info!(template, image, "pulled an image");
         Ok(())
     }
 
@@ -135,7 +135,7 @@ fn present(name: &str, description: &str, image: &ImageSummary) -> Template {
     }
 }
 
-/// How far a pull has come.
+/// Progress of a pull, as text.
 fn progress(step: &CreateImageInfo) -> Option<String> {
     let status = step.status.clone()?;
     let detail = step.progress_detail.as_ref();
@@ -157,13 +157,13 @@ fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt:
     RuntimeError::NoTemplate { name: template.to_owned(), hint }
 }
 
-/// Without a tag, all of an image's would be pulled.
+/// Adds the tag `latest` where there is none: without a tag, all tags of an image would be pulled.
 fn tagged(image: &str) -> String {
     let name = image.rsplit('/').next().unwrap_or(image);
     if name.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
 }
 
-/// Names become parts of the paths of requests.
+/// Returns true for a valid name of an image. Names become parts of the paths of requests.
 fn is_image(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     name.len() <= LONGEST
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_no_images() {
+    fn invalid_image_names_are_refused() {
         for name in ["", "../../containers/x", "a b", "a?x=y", "-a", "a//b", "$(id)", "/a", "a\0"] {
             assert!(!is_image(name), "{name}");
         }

@@ -1,7 +1,7 @@
-//! What an OCI runtime is told of a sandbox: a directory with a configuration and a root filesystem.
+//! Bundle of an OCI runtime: a directory with a configuration and a root filesystem.
 //!
-//! The root is put together from read-only mounts over empty directories and files of the bundle's own, so that a
-//! template that several sandboxes use stays as it is.
+//! The root consists of read-only mounts over empty directories and files of the bundle, so that a template
+//! which several sandboxes use is not changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,28 +20,28 @@ use crate::sandbox_dir::SandboxDir;
 
 const ROOT: &str = "rootfs";
 const SEARCH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How many files a process may have open.
+/// Largest number of open files of a process.
 const OPEN_FILES: u64 = 65_536;
-/// The time over which use of processors is counted, in microseconds.
+/// Period of the processor limit, in microseconds.
 const PERIOD: u64 = 100_000;
-/// Parts of a root that are never a template's.
+/// Directories of a root that never come from a template.
 const OWN: [&str; 8] = ["dev", "home", "proc", "run", "sys", "tmp", "workspace", ".workspace-agent"];
 
-/// Where a sandbox's bundle is.
+/// Path of a sandbox's bundle.
 pub(super) fn at(dir: &SandboxDir) -> PathBuf {
     dir.root().join("bundle")
 }
 
-/// What a bundle is made of beside what was ordered.
+/// Parts of a bundle beside the start parameters.
 pub(super) struct Bundle<'a> {
     pub(super) agent: &'a Path,
-    /// The directory of a root filesystem; none for what the machine has.
+    /// Directory of the template; `None` for the files of the machine.
     pub(super) template: Option<&'a Path>,
     pub(super) user: User,
 }
 
 impl Bundle<'_> {
-    /// Writes it; where it is.
+    /// Writes the bundle, and returns its path.
     pub(super) fn write(&self, order: &Start<'_>) -> io::Result<PathBuf> {
         let bundle = at(order.dir);
         crate::sandbox_dir::remove_tree(&bundle)?;
@@ -75,8 +75,8 @@ impl Bundle<'_> {
         Ok(template.join("var/tmp").symlink_metadata().is_ok_and(|found| found.is_dir()))
     }
 
-    /// Lets a directory of the bundle's own be used like what is mounted on it: some programs give the mount the mode
-    /// of the directory, whatever they are told. In a template `/var` may be a link to anywhere.
+    /// Sets the mode of a directory of the bundle to that of the mount on it: some programs give the mount
+    /// the mode of the directory, whatever they are told. In a template `/var` may be a link to anywhere.
     fn allow(&self, root: &Path, memory: &Memory) -> io::Result<()> {
         if self.template.is_some() && memory.path.starts_with("/var/") {
             return Ok(());
@@ -85,7 +85,7 @@ impl Bundle<'_> {
         fs::set_permissions(directory, fs::Permissions::from_mode(memory.mode))
     }
 
-    /// Makes the root's own files, and tells what is mounted over them.
+    /// Makes the files of the root, and returns the mounts over them.
     fn root(&self, root: &Path, order: &Start<'_>) -> io::Result<Vec<Value>> {
         for name in OWN {
             if name != ".workspace-agent" {
@@ -161,8 +161,8 @@ impl Bundle<'_> {
     }
 }
 
-/// Covers a file of the template's that says who knows what names mean. Where there is none, or a link to what is not
-/// there, programs ask the right one by themselves.
+/// Mounts a `resolv.conf` over that of the template. Where there is none, or a dangling link, programs use
+/// the right resolver by default.
 fn nameserver(template: &Path, order: &Start<'_>) -> io::Result<Option<Value>> {
     let found = template.join("etc/resolv.conf").symlink_metadata();
     if order.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
@@ -191,13 +191,13 @@ fn resources(order: &Start<'_>) -> Value {
     resources
 }
 
-/// As many files as this process could have open; more could not be granted.
+/// Limit of open files of this process; more could not be granted.
 fn open_files() -> u64 {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES))
 }
 
-/// What every root has of the kernel.
+/// Mounts of the kernel's filesystems.
 fn kernel(order: &Start<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
     let shm = shared_memory(order).map_or("size=64m".to_owned(), |room| format!("size={room}"));
@@ -219,7 +219,7 @@ fn bind(from: &Path, to: &str, access: &str) -> Value {
     })
 }
 
-/// Parts of a template that are shown: all but those that every root has of its own.
+/// Lists the parts of a template that are mounted: all but the directories that every root has of its own.
 fn names(template: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(template)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
@@ -227,7 +227,7 @@ fn names(template: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Makes parts of `from` visible at `to`: what they are mounted on, and the mounts. Links lead where they led.
+/// Makes the mount points for parts of `from` at `to`, and returns the mounts. Links are copied.
 fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
     let inside = to.components().skip_while(|part| part.as_os_str() != ROOT).skip(1);
     let inside = Path::new("/").join(inside.collect::<PathBuf>());
@@ -251,7 +251,7 @@ fn shown(from: &Path, to: &Path, names: &[String]) -> io::Result<Vec<Value>> {
     Ok(mounts)
 }
 
-/// Makes a directory that everybody inside may enter, whatever the mask of this process says.
+/// Makes a directory that all users inside may enter, independent of the umask of this process.
 fn directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))

@@ -1,4 +1,4 @@
-//! What is there only for sandboxes ends with the last one, and comes back with the next.
+//! Release of resources that only sandboxes need, after the last one, and their return with the next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use workspace_host::holder::Holder;
 use workspace_sandbox::{NewSandbox, Service};
 use workspace_state::{NewSnapshot, SnapshotId};
 
-use crate::home::{Home, alice, base as new, create, run, sh, soon, wanted};
+use crate::home::{TestHome, alice, base as new, create, creator, run, sh, wait_until};
 use crate::kind::Kind;
 
-/// For the embedded runtime alone: no other keeps a process for sandboxes.
+/// For the embedded runtime only: no other has a process for sandboxes.
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! trial {
         ($name:ident) => {
@@ -22,9 +22,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
     }
     vec![
-        trial!(the_holder_ends_some_time_after_the_last_sandbox),
-        trial!(a_sandbox_that_is_made_while_the_holder_ends_works),
-        trial!(a_service_with_a_sandbox_does_not_rest),
+        trial!(namespace_holder_is_released_after_the_last_sandbox),
+        trial!(sandbox_created_during_a_release_works),
+        trial!(resources_are_not_released_while_a_sandbox_exists),
     ]
 }
 
@@ -34,48 +34,48 @@ fn snapshot(service: &Service) -> SnapshotId {
     tree.commit(NewSnapshot::default()).unwrap().id
 }
 
-/// Returns whether a holder runs. The superuser never has one.
+/// Returns true if a namespace holder runs. Root never has one.
 async fn has_holder(service: &Service) -> bool {
     let noted = service.workspaces().holder();
     matches!(noted, Holder::Process(held) if held.is_running())
 }
 
-async fn the_holder_ends_some_time_after_the_last_sandbox(home: &Home) {
+async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
     let service = home
         .start_with(|settings| {
-            settings.rest_after = Duration::from_millis(100);
+            settings.idle_release_after = Duration::from_millis(100);
             settings.pool = 1;
         })
         .await;
     let from = snapshot(&service);
     for _ in 0..2 {
         let new = NewSandbox { snapshot: Some(from), ..new() };
-        let view = service.create(wanted(), new).await.unwrap();
+        let view = service.create(creator(), new).await.unwrap();
         assert_eq!(sh(&service, &view, "cat file; echo more > more").await.stdout, "content\n");
         service.restore(&alice(), &view.sandbox.id, from, true).await.unwrap();
         service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
         let is_ordinary = service.runtime().has_holder();
-        soon("it rests", async || {
-            !has_holder(&service).await && (!is_ordinary || service.started_ahead() == 0)
+        wait_until("it rests", async || {
+            !has_holder(&service).await && (!is_ordinary || service.warm_pool_size() == 0)
         })
         .await;
-        // Nobody has to be there for that.
+        // It needs no holder.
         service.runtime().lacks().await.unwrap();
     }
-    // One without a snapshot, whose workspace is read with the rights of the new holder.
+    // One without a snapshot, whose workspace is read with the privileges of the new holder.
     let view = create(&service).await;
     sh(&service, &view, "mkdir d; echo x > d/x; chmod 0 d").await;
     let (changes, _) = service.changes(&alice(), &view.sandbox.id).await.unwrap();
     assert_eq!(changes.differences().unwrap().len(), 2);
 }
 
-async fn a_sandbox_that_is_made_while_the_holder_ends_works(home: &Home) {
+async fn sandbox_created_during_a_release_works(home: &TestHome) {
     let service = home.start_with(|settings| settings.pool = 1).await;
     let (from, over) = (snapshot(&service), AtomicBool::new(false));
     let resting = async {
         let mut rested = 0_u32;
         while !over.load(Ordering::Relaxed) {
-            rested += u32::from(service.rest().await.unwrap());
+            rested += u32::from(service.release_idle_resources().await.unwrap());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         rested
@@ -83,10 +83,10 @@ async fn a_sandbox_that_is_made_while_the_holder_ends_works(home: &Home) {
     let making = async {
         for round in 0..20 {
             let snapshot = (round % 2 == 0).then_some(from);
-            let view = service.create(wanted(), NewSandbox { snapshot, ..new() }).await.unwrap();
+            let view = service.create(creator(), NewSandbox { snapshot, ..new() }).await.unwrap();
             assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
             service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-            assert!(service.files_removed(crate::home::PATIENCE).await);
+            assert!(service.files_removed(crate::home::TIMEOUT).await);
         }
         over.store(true, Ordering::Relaxed);
     };
@@ -94,12 +94,12 @@ async fn a_sandbox_that_is_made_while_the_holder_ends_works(home: &Home) {
     assert!(rested > 0, "it never rested");
 }
 
-async fn a_service_with_a_sandbox_does_not_rest(home: &Home) {
+async fn resources_are_not_released_while_a_sandbox_exists(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert!(!service.rest().await.unwrap());
+    assert!(!service.release_idle_resources().await.unwrap());
     assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
     service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
-    assert!(service.files_removed(crate::home::PATIENCE).await);
-    assert!(service.rest().await.unwrap());
+    assert!(service.files_removed(crate::home::TIMEOUT).await);
+    assert!(service.release_idle_resources().await.unwrap());
 }

@@ -1,4 +1,4 @@
-//! The same tests as somebody without rights.
+//! The same tests as an unprivileged user.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::home::agent_program;
 
-/// An ordinary user's id, of whom nothing on the machine is.
-const ORDINARY: u32 = 61_235;
+/// Id of an unprivileged user who owns nothing on the machine.
+const UNPRIVILEGED: u32 = 61_235;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // Who is ordinary already has run them.
+    // An unprivileged user has run them already.
     if !rustix::process::geteuid().is_root() {
         return Vec::new();
     }
-    vec![Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user)]
+    vec![Trial::test("all_tests_as_an_unprivileged_user", as_unprivileged_user)]
 }
 
-fn as_ordinary_user() -> Result<(), Failed> {
+fn as_unprivileged_user() -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
     let copy = |from: &Path, name: &str| -> std::io::Result<PathBuf> {
@@ -31,7 +31,7 @@ fn as_ordinary_user() -> Result<(), Failed> {
     let tests = copy(&std::env::current_exe()?, "tests")?;
     let agent = copy(&agent_program(), "workspace-agent")?;
     let mut command = Command::new("setpriv");
-    let id = ORDINARY.to_string();
+    let id = UNPRIVILEGED.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
     let output = command.env("TMPDIR", home.path()).env("WORKSPACE_TEST_AGENT", agent).output()?;
     if output.status.success() {

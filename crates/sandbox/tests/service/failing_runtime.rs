@@ -1,4 +1,4 @@
-//! A runtime that fails when a test tells it to.
+//! A runtime with failures that a test injects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,35 +14,35 @@ use workspace_sandbox::runtime::{
 };
 use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
 
-use crate::home::{Home, alice, base, request, run, soon, wanted};
+use crate::home::{TestHome, alice, base, creator, request, run, wait_until};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test(
-        "failing::a_sandbox_over_its_disk_limit_is_stopped_also_if_ending_it_fails_at_first",
+        "failing_runtime::sandbox_over_its_disk_limit_is_stopped_even_if_ending_it_fails_at_first",
         || {
-            run(Kind::Embedded, |home| Box::pin(stopped_in_the_end(home)));
+            run(Kind::Embedded, |home| Box::pin(sandbox_is_stopped_even_if_ending_it_fails_at_first(home)));
             Ok(())
         },
     )]
 }
 
-/// The embedded runtime, with helpers that fail.
+/// The embedded runtime with injected failures.
 #[derive(Debug)]
-pub(crate) struct Failing {
+pub(crate) struct FailingRuntime {
     inner: Arc<dyn Runtime>,
-    /// The helper of a swap does its work and dies.
+    /// Lets the helper of a swap die after its work.
     pub(crate) dies_after: AtomicBool,
-    /// It dies at once.
+    /// Lets the helper of a swap die before its work.
     pub(crate) dies_before: AtomicBool,
-    /// Nobody can look at the sandbox.
+    /// Makes the outcome of a swap unknown.
     pub(crate) is_blind: AtomicBool,
-    /// How many attempts to end a sandbox fail from now on.
+    /// Number of attempts to end a sandbox that will fail.
     pub(crate) failing_ends: AtomicU32,
 }
 
-impl Failing {
-    pub(crate) async fn new(home: &Home) -> Self {
+impl FailingRuntime {
+    pub(crate) async fn new(home: &TestHome) -> Self {
         Self {
             inner: home.kind.runtime(home.path()).await,
             dies_after: AtomicBool::new(false),
@@ -52,14 +52,14 @@ impl Failing {
         }
     }
 
-    fn died(&self) -> RuntimeError {
+    fn helper_died(&self) -> RuntimeError {
         let reason = "the helper ended without a word".to_owned();
         RuntimeError::Failed { runtime: self.name(), action: "do something to a sandbox", reason }
     }
 }
 
 #[async_trait]
-impl Runtime for Failing {
+impl Runtime for FailingRuntime {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -68,8 +68,8 @@ impl Runtime for Failing {
         self.inner.lacks().await
     }
 
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        self.inner.start(order).await
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+        self.inner.start(start).await
     }
 
     async fn mounts(&self) -> Result<Holder, String> {
@@ -93,8 +93,8 @@ impl Runtime for Failing {
         self.inner.user(id, dir).await
     }
 
-    fn keeps_quotas(&self) -> bool {
-        self.inner.keeps_quotas()
+    fn supports_quotas(&self) -> bool {
+        self.inner.supports_quotas()
     }
 
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
@@ -109,7 +109,7 @@ impl Runtime for Failing {
         let fails =
             self.failing_ends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if fails.is_ok() {
-            return Err(self.died());
+            return Err(self.helper_died());
         }
         self.inner.end(id, dir).await
     }
@@ -122,8 +122,8 @@ impl Runtime for Failing {
         self.inner.thaw(id, dir).await
     }
 
-    fn swaps(&self) -> bool {
-        self.inner.swaps()
+    fn can_swap_workspace(&self) -> bool {
+        self.inner.can_swap_workspace()
     }
 
     async fn workspace_users(
@@ -137,15 +137,15 @@ impl Runtime for Failing {
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         if self.dies_before.load(Ordering::SeqCst) {
-            return Err(self.died());
+            return Err(self.helper_died());
         }
         self.inner.swap(id, dir, workspace).await?;
-        if self.dies_after.load(Ordering::SeqCst) { Err(self.died()) } else { Ok(()) }
+        if self.dies_after.load(Ordering::SeqCst) { Err(self.helper_died()) } else { Ok(()) }
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         if self.is_blind.load(Ordering::SeqCst) {
-            return Err(self.died());
+            return Err(self.helper_died());
         }
         self.inner.settle_swap(id, dir, workspace).await
     }
@@ -154,8 +154,8 @@ impl Runtime for Failing {
         self.inner.usage(id).await
     }
 
-    async fn known(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.known().await
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.known_ids().await
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
@@ -167,21 +167,21 @@ impl Runtime for Failing {
     }
 }
 
-async fn stopped_in_the_end(home: &Home) {
+async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     if crate::quota::are_kept(home) {
         return eprintln!("not tested here: with a quota nothing is ended");
     }
-    let runtime = Arc::new(Failing::new(home).await);
+    let runtime = Arc::new(FailingRuntime::new(home).await);
     let settings =
         Settings { pool: 0, disk_interval: Duration::from_millis(50), ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(wanted(), NewSandbox { resources, ..base() }).await.unwrap();
+    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let id = view.sandbox.id.as_str();
     runtime.failing_ends.store(2, Ordering::SeqCst);
     let fill = "head -c 8388608 /dev/zero > big; sleep 100";
     let mut filling = service.run(&alice(), id, request(fill)).await.unwrap();
-    soon("it is stopped", async || {
+    wait_until("it is stopped", async || {
         let now = service.get(&alice(), id).await.unwrap().sandbox;
         now.state == State::Stopped
             && now.state_reason.is_some_and(|reason| reason.contains("its workspace has"))

@@ -1,4 +1,4 @@
-//! Restores whose helper died, or did not answer: what it did is found out, and acted on.
+//! Restores whose helper died, or did not answer: the outcome is determined afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,45 +8,45 @@ use workspace_catalog::State;
 use workspace_sandbox::{Kind as Provider, NewCommit, NewSandbox, SandboxError, Service, Settings, View};
 use workspace_state::{NewSnapshot, SnapshotId};
 
-use crate::failing::Failing;
-use crate::home::{Home, alice, base, run, sh, soon, wanted};
+use crate::failing_runtime::FailingRuntime;
+use crate::home::{TestHome, alice, base, creator, run, sh, wait_until};
 use crate::kind::Kind;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    macro_rules! undecided {
+    macro_rules! with_failures {
         ($($name:ident),* $(,)?) => {
-            vec![$(Trial::test(concat!("undecided::", stringify!($name)), || {
+            vec![$(Trial::test(concat!("undecided_swap::", stringify!($name)), || {
                 run(Kind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
     }
-    undecided![
-        a_swap_that_was_done_and_not_told_counts,
-        a_swap_that_was_not_done_is_taken_back,
-        a_sandbox_whose_workspace_is_not_known_is_in_error_until_it_is,
-        the_next_server_finds_out_what_was_done,
+    with_failures![
+        swap_without_an_answer_counts_if_it_was_done,
+        failed_swap_is_rolled_back,
+        sandbox_is_in_error_while_its_workspace_is_unknown,
+        next_server_finds_the_outcome_of_a_swap,
     ]
 }
 
-/// A server with a sandbox that holds `old`, and may be restored to `new`.
+/// A server with a sandbox that has snapshot `old`, and can be restored to `new`.
 struct Fixture {
-    runtime: Arc<Failing>,
+    runtime: Arc<FailingRuntime>,
     service: Service,
     view: View,
     old: SnapshotId,
     new: SnapshotId,
 }
 
-async fn start(home: &Home, runtime: &Arc<Failing>) -> Service {
+async fn start(home: &TestHome, runtime: &Arc<FailingRuntime>) -> Service {
     let settings = Settings { pool: 0, ..Settings::new(home.path()) };
     Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap()
 }
 
 impl Fixture {
-    /// None where workspaces are changed in place.
-    async fn new(home: &Home) -> Option<Self> {
-        let runtime = Arc::new(Failing::new(home).await);
+    /// `None` where workspaces are changed in place.
+    async fn new(home: &TestHome) -> Option<Self> {
+        let runtime = Arc::new(FailingRuntime::new(home).await);
         let service = start(home, &runtime).await;
         let snapshot = |name: &str| {
             let mut tree = service.workspaces().store().empty_tree().unwrap();
@@ -54,12 +54,12 @@ impl Fixture {
             tree.commit(NewSnapshot::default()).unwrap().id
         };
         let (old, new) = (snapshot("old"), snapshot("new"));
-        let view = service.create(wanted(), NewSandbox { snapshot: Some(old), ..base() }).await.unwrap();
+        let view = service.create(creator(), NewSandbox { snapshot: Some(old), ..base() }).await.unwrap();
         (view.config.provider == Some(Provider::Overlay)).then_some(Self { runtime, service, view, old, new })
     }
 
-    /// The same with another server.
-    async fn restart(self, home: &Home) -> Self {
+    /// Continues with another server.
+    async fn restart(self, home: &TestHome) -> Self {
         let Self { runtime, service, view, old, new } = self;
         service.close().await;
         drop(service);
@@ -79,9 +79,9 @@ impl Fixture {
         self.service.get(&alice(), self.id()).await.unwrap()
     }
 
-    /// The sandbox runs, holds this snapshot, and says so.
+    /// Asserts that the sandbox runs, has this snapshot, and reports it.
     async fn assert_holds(&self, snapshot: SnapshotId, name: &str) {
-        soon("it runs", async || {
+        wait_until("it runs", async || {
             let now = self.now().await;
             now.sandbox.state == State::Running && now.agent_connected
         })
@@ -93,28 +93,28 @@ impl Fixture {
     }
 }
 
-async fn a_swap_that_was_done_and_not_told_counts(home: &Home) {
+async fn swap_without_an_answer_counts_if_it_was_done(home: &TestHome) {
     let Some(fixture) = Fixture::new(home).await else { return };
     fixture.runtime.dies_after.store(true, Ordering::SeqCst);
     fixture.restore().await.unwrap();
     fixture.assert_holds(fixture.new, "new").await;
 }
 
-async fn a_swap_that_was_not_done_is_taken_back(home: &Home) {
+async fn failed_swap_is_rolled_back(home: &TestHome) {
     let Some(fixture) = Fixture::new(home).await else { return };
     fixture.runtime.dies_before.store(true, Ordering::SeqCst);
     fixture.restore().await.unwrap_err();
     fixture.assert_holds(fixture.old, "old").await;
 }
 
-async fn a_sandbox_whose_workspace_is_not_known_is_in_error_until_it_is(home: &Home) {
+async fn sandbox_is_in_error_while_its_workspace_is_unknown(home: &TestHome) {
     let Some(fixture) = Fixture::new(home).await else { return };
     for (dies_before, snapshot, name) in [(true, fixture.old, "old"), (false, fixture.new, "new")] {
         fixture.runtime.dies_before.store(dies_before, Ordering::SeqCst);
         fixture.runtime.dies_after.store(true, Ordering::SeqCst);
         fixture.runtime.is_blind.store(true, Ordering::SeqCst);
-        let told = fixture.restore().await.unwrap_err().to_string();
-        assert!(told.contains("it is not known whether the workspace was replaced"), "{told}");
+        let error = fixture.restore().await.unwrap_err().to_string();
+        assert!(error.contains("it is not known whether the workspace was replaced"), "{error}");
         let now = fixture.now().await;
         assert_eq!((now.sandbox.state, now.config.snapshot), (State::Error, Some(fixture.old)));
         let reason = now.sandbox.state_reason.unwrap();
@@ -126,12 +126,12 @@ async fn a_sandbox_whose_workspace_is_not_known_is_in_error_until_it_is(home: &H
     }
 }
 
-async fn the_next_server_finds_out_what_was_done(home: &Home) {
+async fn next_server_finds_the_outcome_of_a_swap(home: &TestHome) {
     let Some(fixture) = Fixture::new(home).await else { return };
     fixture.runtime.dies_after.store(true, Ordering::SeqCst);
     fixture.runtime.is_blind.store(true, Ordering::SeqCst);
     fixture.restore().await.unwrap_err();
-    // One that cannot tell either does not go on with what may be wrong.
+    // A server that cannot determine the outcome either does not continue with a wrong workspace.
     let fixture = fixture.restart(home).await;
     assert_eq!(fixture.now().await.sandbox.state, State::Error);
     fixture.runtime.is_blind.store(false, Ordering::SeqCst);

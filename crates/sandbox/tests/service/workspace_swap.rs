@@ -1,4 +1,4 @@
-//! Sandboxes whose workspace is replaced while they run.
+//! Replacing the workspace of a running sandbox.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use libtest_mimic::Trial;
 use workspace_sandbox::runtime::{Why, WorkspaceUser, WorkspaceUsers};
 use workspace_sandbox::{CommandHandle, RunRequest, Service, View};
 
-use crate::home::{Home, alice, create, request, sh, soon};
+use crate::home::{TestHome, alice, create, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
-        whoever_uses_the_workspace_is_told_and_ended,
-        what_is_frozen_is_not_ended,
-        another_workspace_takes_its_place,
-        a_reader_finds_the_one_or_the_other,
+        processes_that_use_the_workspace_are_listed_and_ended,
+        frozen_processes_are_not_ended,
+        workspace_of_a_running_sandbox_is_replaced,
+        reader_sees_the_old_or_the_new_workspace,
     ]
 }
 
@@ -23,28 +23,28 @@ async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
     service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
 }
 
-async fn users(home: &Home, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
+async fn users(home: &TestHome, service: &Service, view: &View, end: Option<Duration>) -> Vec<WorkspaceUser> {
     let (dir, end) = (home.dir(view), end.map(|grace| (WorkspaceUsers::Bound, grace)));
     service.runtime().workspace_users(&view.sandbox.id, &dir, end).await.unwrap()
 }
 
-async fn swap(home: &Home, service: &Service, view: &View, to: &Path) {
+async fn swap(home: &TestHome, service: &Service, view: &View, to: &Path) {
     service.runtime().swap(&view.sandbox.id, &home.dir(view), to).await.unwrap();
 }
 
-/// A directory to become a workspace.
-fn other(home: &Home, name: &str) -> PathBuf {
+/// Makes a directory that can become a workspace.
+fn other(home: &TestHome, name: &str) -> PathBuf {
     let path = home.path().join(name);
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("name"), format!("{name}\n")).unwrap();
     path
 }
 
-async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
+async fn processes_that_use_the_workspace_are_listed_and_ended(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert!(service.runtime().swaps());
-    // Neither the guest agent nor what looks after a command is one.
+    assert!(service.runtime().can_swap_workspace());
+    // Neither the guest agent nor the supervisor of a command is listed.
     assert_eq!(users(home, &service, &view, None).await, []);
     let _outside = start(&service, &view, "cd /; exec sleep 100").await;
     let _moved = start(&service, &view, "exec sleep 100").await;
@@ -52,7 +52,7 @@ async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
     let _descriptor = start(&service, &view, "exec 9>file; cd /; exec sleep 100").await;
     let _mapping = start(&service, &view, "cp -L /bin/sleep sleep; cd /; exec /workspace/sleep 100").await;
     let mut found = Vec::new();
-    soon("they are found", async || {
+    wait_until("they are found", async || {
         found = users(home, &service, &view, None).await;
         let has = |why| found.iter().any(|user| user.why == why && user.command == "sleep");
         found.len() == 3 && has(Why::Cwd) && has(Why::Descriptor) && has(Why::Mapping)
@@ -65,11 +65,11 @@ async fn whoever_uses_the_workspace_is_told_and_ended(home: &Home) {
     assert_eq!(left.stdout, "2\n");
 }
 
-async fn what_is_frozen_is_not_ended(home: &Home) {
+async fn frozen_processes_are_not_ended(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let _cwd = start(&service, &view, "mkdir deep; cd deep; exec sleep 100").await;
-    soon("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
+    wait_until("it is found", async || users(home, &service, &view, None).await.len() == 1).await;
     let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
     service.runtime().freeze(id, &dir).await.unwrap();
     assert_eq!(users(home, &service, &view, None).await.len(), 1);
@@ -80,7 +80,7 @@ async fn what_is_frozen_is_not_ended(home: &Home) {
     assert_eq!(users(home, &service, &view, Some(Duration::ZERO)).await.len(), 1);
 }
 
-async fn another_workspace_takes_its_place(home: &Home) {
+async fn workspace_of_a_running_sandbox_is_replaced(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
@@ -97,12 +97,12 @@ async fn another_workspace_takes_its_place(home: &Home) {
     }
 }
 
-async fn a_reader_finds_the_one_or_the_other(home: &Home) {
+async fn reader_sees_the_old_or_the_new_workspace(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     let workspaces = [other(home, "one"), other(home, "two")];
     swap(home, &service, &view, &workspaces[0]).await;
-    // Tells what it finds whenever that is something else.
+    // Prints the content whenever it changes.
     let read = "until [ -e $HOME/end ]; do read -r new < /workspace/name; [ \"$new\" = \"$old\" ] || echo $new; old=$new; done";
     let read = RunRequest { cwd: Some("/".to_owned()), ..request(read) };
     let reader = service.run(&alice(), &view.sandbox.id, read).await.unwrap();

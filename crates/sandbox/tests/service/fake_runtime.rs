@@ -1,0 +1,89 @@
+//! A runtime without isolation, whose behaviour each test defines.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use async_trait::async_trait;
+use workspace_sandbox::SandboxDir;
+use workspace_sandbox::runtime::{Runtime, RuntimeError, Start, Started, Template, Usage};
+
+/// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
+#[async_trait]
+pub(crate) trait Behaviour: Debug + Send + Sync {
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError>;
+
+    /// Called when the workspace of a sandbox is about to be filled.
+    async fn before_fill(&self) {}
+
+    fn is_running(&self, id: &str) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// Waits until a sandbox has ended.
+    async fn ended(&self, id: &str) {
+        let _ = id;
+    }
+
+    async fn end(&self, id: &str) {
+        let _ = id;
+    }
+}
+
+/// A runtime that runs nothing by itself.
+#[derive(Debug, Default)]
+pub(crate) struct FakeRuntime<B>(pub(crate) B);
+
+impl<B> Deref for FakeRuntime<B> {
+    type Target = B;
+
+    fn deref(&self) -> &B {
+        &self.0
+    }
+}
+
+#[async_trait]
+impl<B: Behaviour> Runtime for FakeRuntime<B> {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn user(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        self.0.before_fill().await;
+        Ok(None)
+    }
+
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+        self.0.start(start).await
+    }
+
+    async fn is_running(&self, id: &str, _: &SandboxDir) -> Result<bool, RuntimeError> {
+        Ok(self.0.is_running(id))
+    }
+
+    async fn ended(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+        self.0.ended(id).await;
+        Ok(())
+    }
+
+    async fn end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
+        self.0.end(id).await;
+        Ok(())
+    }
+
+    async fn usage(&self, _: &str) -> Result<Usage, RuntimeError> {
+        Ok(Usage::default())
+    }
+
+    async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
+        Ok(Vec::new())
+    }
+}
