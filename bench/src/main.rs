@@ -43,7 +43,7 @@ usage: workspace-bench COMMAND …
 
 fn main() -> ExitCode {
     // What workspaces need is this program again, as somebody's helper or as the process of a view.
-    if let Some(code) = workspace_host::entry().or_else(workspaces::view_entry) {
+    if let Some(code) = workspace_host::helper_main().or_else(workspaces::view_entry) {
         return code;
     }
     let mut words = std::env::args().skip(1);

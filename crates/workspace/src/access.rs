@@ -15,9 +15,9 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
+use workspace_host::Holder;
 use workspace_host::HostError;
-use workspace_host::holder::Holder;
-use workspace_host::rights::Rights;
+use workspace_host::privileged_files::Rights;
 use workspace_state::{Reading, Xattrs, open_plain, user_attributes};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 
 /// Whichever holder there is now. Clones are the same.
 #[derive(Debug, Clone)]

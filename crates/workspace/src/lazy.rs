@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{overlay, own_users};
 use workspace_mount::{ViewOptions, spawn_daemon};
 use workspace_state::SnapshotId;

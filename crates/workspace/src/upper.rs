@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, Stat, fgetxattr, fstat};
 use rustix::io::Errno;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Xattrs as Notes};
 use workspace_state::{
     Attributes, DEPTH_MAX, DirectoryNode, Entry, FileAt, Looks, Node, Reading, SkipReason, Skipped,

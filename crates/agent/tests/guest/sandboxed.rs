@@ -7,8 +7,8 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
+use workspace_host::Holder;
 use workspace_host::Process;
-use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
 

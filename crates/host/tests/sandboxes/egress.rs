@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, geteuid};
-use workspace_host::egress::{Egress, Way};
+use workspace_host::network::{Egress, Way};
 
 use crate::guest::{Home, Sandbox, soon};
 use crate::launcher::signal;
@@ -43,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn an_ordinary_user_is_told_what_is_missing() {
     let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
-    let lacks = workspace_host::egress::lacks();
+    let lacks = workspace_host::network::lacks();
     match (opened, Path::new("/usr/bin/slirp4netns").exists()) {
         (Ok(_), true) => assert_eq!(lacks, None),
         (Err(_), true) => assert!(lacks.as_ref().unwrap().contains("/dev/net/tun"), "{lacks:?}"),

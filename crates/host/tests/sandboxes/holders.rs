@@ -1,8 +1,8 @@
 //! Holders, and many sandboxes over one.
 
 use libtest_mimic::Trial;
+use workspace_host::Holder;
 use workspace_host::Process;
-use workspace_host::holder::Holder;
 
 use crate::guest::{Home, soon};
 use crate::launcher::{runs, start};

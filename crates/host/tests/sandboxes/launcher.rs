@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{Launch, launch};
 use workspace_host::limits::Limits;
 use workspace_host::{Process, Result};

@@ -41,7 +41,7 @@ macro_rules! trials {
 pub(crate) use trials;
 
 fn main() -> ExitCode {
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     if std::env::args().next().as_deref() == Some("workspace-agent") {

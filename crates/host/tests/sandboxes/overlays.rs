@@ -11,10 +11,10 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
+use workspace_host::disk_usage::measure;
 use workspace_host::overlay::{self, Overlay, Xattrs};
-use workspace_host::rights::Rights;
-use workspace_host::usage::measure;
+use workspace_host::privileged_files::Rights;
 
 use crate::guest::{Home, soon};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{launch, owner};
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::own_users::{self, OwnUsers};

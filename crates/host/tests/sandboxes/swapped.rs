@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use workspace_host::users::{User, Users, Why, end_users, users};
+use workspace_host::workspace_users::{User, Users, Why, end_users, users};
 use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
 
 use crate::guest::{Home, Sandbox, soon};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Xattrs};
 use workspace_mount::{ViewOptions, daemon_main, spawn_daemon};
 use workspace_state::{Attributes, NewSnapshot, Snapshot, Store, VirtualTree};

@@ -25,8 +25,8 @@ use bollard::query_parameters::{
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::handover::Handover as Remote;
-use workspace_host::egress::RESOLV_CONF;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
+use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};

@@ -3,7 +3,7 @@
 use std::io;
 
 use tokio::task::spawn_blocking;
-use workspace_host::egress::{self, lacks};
+use workspace_host::network::{self, lacks};
 
 use super::{Egress, RuntimeError};
 use crate::guest::handover::Handover;
@@ -34,7 +34,7 @@ pub(super) async fn hand_over(
         let pid =
             pid.ok_or_else(|| RuntimeError::Network("the sandbox is not on this machine".to_owned()))?;
         let connected =
-            spawn_blocking(move || egress::connect(pid, &egress)).await.map_err(io::Error::other)?;
+            spawn_blocking(move || network::connect(pid, &egress)).await.map_err(io::Error::other)?;
         connected.map_err(|error| RuntimeError::Network(error.to_string()))?;
     }
     Ok(handover.give(guest, given).await?)

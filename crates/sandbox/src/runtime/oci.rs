@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::limits::usual_open_files;
 use workspace_host::{HostError, Process, cgroup, freeze};
 

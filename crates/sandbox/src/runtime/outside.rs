@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, geteuid};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::SOCKETS;
-use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
+use workspace_host::workspace_users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
 use workspace_host::{HostError, Process, settle_swap_given, swap_given};
 
 use super::guest::User;
@@ -29,17 +29,17 @@ pub(super) fn workspace_users(
     end: Option<(WorkspaceUsers, Duration)>,
 ) -> Result<Vec<WorkspaceUser>, HostError> {
     match end {
-        None => users::users(holder, process),
+        None => workspace_users::users(holder, process),
         Some(_) if dir.frozen().exists() => {
             Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
         }
-        Some((whose, grace)) => users::end_users(holder, process, grace, whose),
+        Some((whose, grace)) => workspace_users::end_users(holder, process, grace, whose),
     }
 }
 
 /// How many bytes of a sandbox's workspace are in files that have no name any more.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
-    users::deleted(holder, process)
+    workspace_users::deleted(holder, process)
 }
 
 /// Whether this process may change what is mounted in containers that others run.

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return code;
     }
     // The launcher is this program, started again.
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     if let Some(code) = egress::run() {

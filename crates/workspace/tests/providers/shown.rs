@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::{launch, own_users};
 use workspace_state::Snapshot;
