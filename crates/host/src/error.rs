@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::helper::error::{HelperError, HostErrorKind};
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, HostError>;
 
@@ -19,7 +21,7 @@ pub enum HostError {
     },
     /// A process that was started to do something said why it could not.
     #[error("{0}")]
-    Helper(String),
+    Helper(HelperError),
     /// Somebody let a sandbox go on while it was being frozen, to end it.
     #[error("the sandbox was thawed while it was being frozen")]
     Thawed,
@@ -73,13 +75,58 @@ fn and(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// How what a helper says begins when a sandbox's network was what it could not make.
-pub(crate) const NO_NETWORK: &str = "the sandbox's network cannot be made";
-
 impl HostError {
-    /// Whether a sandbox's network was what could not be made.
-    pub fn is_of_network(&self) -> bool {
-        matches!(self, Self::Helper(said) if said.starts_with(NO_NETWORK))
+    /// Returns an error that no caller decides by.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self::of_kind(HostErrorKind::Other, message)
+    }
+
+    /// Returns an error of a kind that has no variant of its own.
+    pub(crate) fn of_kind(kind: HostErrorKind, message: impl Into<String>) -> Self {
+        Self::Helper(HelperError::new(kind, message))
+    }
+
+    /// Returns the error of an operation on a sandbox whose first process has ended.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn sandbox_ended() -> Self {
+        Self::of_kind(HostErrorKind::SandboxEnded, "the sandbox has ended")
+    }
+
+    /// Returns the error of an operation in the namespaces of a holder that has ended.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn holder_gone() -> Self {
+        Self::of_kind(HostErrorKind::HolderGone, "the holder is gone")
+    }
+
+    /// Returns the cause, also of an error of another process.
+    pub fn kind(&self) -> HostErrorKind {
+        match self {
+            Self::System { .. } => HostErrorKind::System,
+            Self::Helper(error) => error.kind,
+            Self::Thawed => HostErrorKind::Thawed,
+            Self::NoQuota { .. } => HostErrorKind::NoQuota,
+            Self::NoUserNamespaces { .. } => HostErrorKind::NoUserNamespaces,
+            Self::NoIsolation { .. } => HostErrorKind::NoIsolation,
+            Self::Overlay { .. } => HostErrorKind::Overlay,
+            Self::NeedsLinux { .. } => HostErrorKind::NeedsLinux,
+            Self::NoOverlay { .. } => HostErrorKind::NoOverlay,
+        }
+    }
+
+    /// Adds the failure of the attempt to undo what had been done. Kind and errno of the first error stay.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn followed_by(self, undo: Self) -> Self {
+        let message = format!("{self}; then {undo}");
+        let (first, second) = (HelperError::from(self), HelperError::from(undo));
+        Self::Helper(HelperError { kind: first.kind, errno: first.errno.or(second.errno), message })
+    }
+
+    /// Makes it the failure to set up the network of a sandbox.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_network(self) -> Self {
+        let message = format!("the sandbox's network cannot be made: {self}");
+        let errno = HelperError::from(self).errno;
+        Self::Helper(HelperError { kind: HostErrorKind::Network, errno, message })
     }
 
     /// The same of an overlay, with the path that its user knows.
@@ -97,9 +144,34 @@ impl HostError {
             Self::System { source, .. }
             | Self::NoUserNamespaces { source }
             | Self::Overlay { source, .. } => source.raw_os_error(),
+            Self::Helper(error) => error.errno,
             _ => None,
         }
     }
+}
+
+impl From<HostError> for HelperError {
+    fn from(error: HostError) -> Self {
+        let errno = match &error {
+            HostError::System { source, .. }
+            | HostError::NoUserNamespaces { source }
+            | HostError::Overlay { source, .. } => errno(source),
+            _ => None,
+        };
+        match error {
+            HostError::Helper(error) => error,
+            error => Self { kind: error.kind(), errno, message: error.to_string() },
+        }
+    }
+}
+
+/// Returns the errno, also of an error to which a path was added and that has kept only its kind.
+fn errno(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or(match error.kind() {
+        io::ErrorKind::StorageFull => Some(libc::ENOSPC),
+        io::ErrorKind::QuotaExceeded => Some(libc::EDQUOT),
+        _ => None,
+    })
 }
 
 /// What whoever finds no isolation can do. A container's own root may do less than an ordinary user there: he has the

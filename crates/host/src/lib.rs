@@ -13,13 +13,12 @@
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
+mod helper;
 pub mod machine;
 pub mod network;
 mod resources;
 mod sandbox;
 
-#[cfg(target_os = "linux")]
-mod helper;
 #[cfg(target_os = "linux")]
 mod mount;
 #[cfg(target_os = "linux")]
@@ -31,6 +30,7 @@ mod process;
 mod unsupported;
 
 pub use error::{HostError, Result};
+pub use helper::error::{HelperError, HostErrorKind};
 pub use resources::{disk_usage, free_space, freeze, limits, quota};
 pub use sandbox::seccomp::profile as seccomp_profile;
 pub use sandbox::{launch, workspace_users};

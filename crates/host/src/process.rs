@@ -43,7 +43,7 @@ impl Process {
     /// Notes it at `path`. Whoever reads there finds all of it or nothing.
     pub(crate) fn note(&self, path: &Path) -> Result<()> {
         let new = path.with_extension("new");
-        let text = serde_json::to_string(self).map_err(|error| HostError::Helper(error.to_string()))?;
+        let text = serde_json::to_string(self).map_err(|error| HostError::other(error.to_string()))?;
         let noted = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
         if noted.is_err() {
             // What stands there in part is of no use.

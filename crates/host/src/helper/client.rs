@@ -1,6 +1,7 @@
 //! Having a helper do something.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,58 +15,52 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
 };
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{DESCRIPTORS, DONE, WORD, json};
+use super::error::HostErrorKind;
+use super::protocol::{FDS_MAX, SELF_EXEC_ARG, Task, decode_reply, encode};
 use crate::error::{Doing as _, HostError, Result};
 use crate::resources::limits;
 
 /// The forker of this process, if one runs.
 static FORKER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
-/// Has a helper do `task`, which gets `order` and `descriptors`; what it answers.
-pub(crate) fn ask<A: DeserializeOwned>(
-    task: &str,
-    order: &impl Serialize,
-    descriptors: &[BorrowedFd<'_>],
-) -> Result<A> {
-    begin(task, order, descriptors)?.answer()
+/// Has a helper run `task` with `fds`, and waits for its reply.
+pub(crate) fn call<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<T::Reply> {
+    start(task, fds)?.wait()
 }
 
-/// A helper that is at work.
+/// Reply of a helper that is at work.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    line: UnixStream,
-    told: io::Result<()>,
+pub(crate) struct PendingReply<R> {
+    socket: UnixStream,
+    /// Outcome of sending the request.
+    sent: io::Result<()>,
+    reply: PhantomData<fn() -> R>,
 }
 
-/// Has a helper begin with `task`.
-pub(crate) fn begin(task: &str, order: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<Begun> {
-    let text = json(order)?;
-    let (mut line, theirs) = UnixStream::pair().doing("make a socket")?;
-    let all: Vec<_> = [theirs.as_fd()].into_iter().chain(descriptors.iter().copied()).collect();
-    send(task, &all)?;
+/// Has a helper begin to run `task` with `fds`.
+pub(crate) fn start<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<PendingReply<T::Reply>> {
+    let request = encode(task)?;
+    let (mut socket, theirs) = UnixStream::pair().doing("make a socket")?;
+    let all: Vec<_> = [theirs.as_fd()].into_iter().chain(fds.iter().copied()).collect();
+    send(T::NAME, &all)?;
     drop(theirs);
-    // Whatever comes of this, what the helper says tells more.
-    let told = line.write_all(&text).and_then(|()| line.shutdown(Shutdown::Write));
-    Ok(Begun { line, told })
+    // If this fails, the reply of the helper may tell more.
+    let sent = socket.write_all(&request).and_then(|()| socket.shutdown(Shutdown::Write));
+    Ok(PendingReply { socket, sent, reply: PhantomData })
 }
 
-impl Begun {
-    /// Waits for what it answers at its end.
-    pub(crate) fn answer<A: DeserializeOwned>(mut self) -> Result<A> {
-        let mut answer = Vec::new();
-        self.line.read_to_end(&mut answer).doing("wait for a helper")?;
-        match answer.split_first() {
-            Some((&DONE, answer)) => serde_json::from_slice(answer)
-                .map_err(|error| HostError::Helper(format!("unreadable answer: {error}"))),
-            Some((_, complaint)) => Err(HostError::Helper(String::from_utf8_lossy(complaint).into_owned())),
-            None => {
-                self.told.doing("tell a helper what to do")?;
-                Err(HostError::Helper("the helper ended without a word".to_owned()))
-            }
+impl<R: DeserializeOwned> PendingReply<R> {
+    /// Waits until the helper has ended.
+    pub(crate) fn wait(mut self) -> Result<R> {
+        let mut reply = Vec::new();
+        self.socket.read_to_end(&mut reply).doing("wait for a helper")?;
+        if !reply.is_empty() {
+            return decode_reply(&reply);
         }
+        self.sent.doing("tell a helper what to do")?;
+        Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended without a word"))
     }
 }
 
@@ -82,7 +77,7 @@ fn send(task: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
 }
 
 fn send_to(forker: impl AsFd, task: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::TOOBIG);
@@ -95,7 +90,7 @@ fn forker() -> Result<Arc<OwnedFd>> {
     if let Some(forker) = &*known {
         return Ok(forker.clone());
     }
-    let started = Arc::new(start()?);
+    let started = Arc::new(start_server()?);
     *known = Some(started.clone());
     Ok(started)
 }
@@ -108,13 +103,13 @@ fn forget(ended: &Arc<OwnedFd>) {
 }
 
 /// Starts this program again.
-fn start() -> Result<OwnedFd> {
+fn start_server() -> Result<OwnedFd> {
     limits::raise_open_files().doing("raise the limit of open files")?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .doing("make a socket")?;
     let mut command = Command::new("/proc/self/exe");
     // In a group of its own: who interrupts the server at its terminal lets it end what is under way.
-    command.args([WORD, &std::process::id().to_string()]).stdin(theirs).process_group(0);
+    command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(theirs).process_group(0);
     // It raises the limit by itself, and knows then what others are to have.
     limits::usual_open_files(&mut command);
     let (said, heard) = mpsc::channel();

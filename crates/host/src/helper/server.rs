@@ -5,7 +5,7 @@
 //! a helper, a copy of itself, for each. Starting the whole program for each would take longer than what most do.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Write as _};
+use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,9 +14,10 @@ use std::process::ExitCode;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::protocol::{DESCRIPTORS, DONE, FAILED, NAME, WORD};
+use super::error::HostErrorKind;
+use super::protocol::{FDS_MAX, SELF_EXEC_ARG, TASK_NAME_MAX, encode_reply};
 use super::tasks;
-use crate::error::{Doing as _, Result};
+use crate::error::{Doing as _, HostError, Result};
 use crate::namespace::enter;
 use crate::process::end_with_parent;
 use crate::resources::limits;
@@ -24,7 +25,7 @@ use crate::resources::limits;
 /// To be called first in `main`: does what this process was started for, if that is something of this crate's.
 pub fn helper_main() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
-    if words.next()? != WORD {
+    if words.next()? != SELF_EXEC_ARG {
         return None;
     }
     let parent = words.next();
@@ -65,7 +66,7 @@ fn serve() -> Result<()> {
                 // With a copy of the socket here, tasks for a forker that has ended would wait for nobody.
                 let apart = rustix::stdio::dup2_stdin(&null);
                 if apart.is_ok() && rustix::process::getppid() == Some(forker) {
-                    help(&name, answer.into(), descriptors);
+                    run(&name, answer.into(), descriptors);
                 }
                 // SAFETY: ends the process, and runs nothing that the forker will run as well.
                 unsafe { libc::_exit(0) }
@@ -80,8 +81,8 @@ fn serve() -> Result<()> {
 
 /// The next task: its name, where to answer, and what goes with it.
 fn receive(tasks: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
-    let mut name = [0; NAME];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut name = [0; TASK_NAME_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let bytes = &mut [IoSliceMut::new(&mut name)];
@@ -102,12 +103,14 @@ fn receive(tasks: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
     Ok(Some((String::from_utf8_lossy(&name[..received.bytes]).into_owned(), descriptors)))
 }
 
-/// What a helper does.
-fn help(name: &str, mut asked: UnixStream, descriptors: Vec<OwnedFd>) {
-    let (verdict, text) = match tasks::run(name, &asked, descriptors) {
-        Ok(text) => (DONE, text),
-        Err(error) => (FAILED, error.to_string().into_bytes()),
+/// Runs a task in the helper, and sends its reply.
+fn run(name: &str, mut client: UnixStream, fds: Vec<OwnedFd>) {
+    let mut request = Vec::new();
+    let reply = match (client.read_to_end(&mut request).doing("read what to do"), tasks::find(name)) {
+        (Err(error), _) => encode_reply::<()>(Err(error)),
+        (Ok(_), None) => encode_reply::<()>(Err(HostError::of_kind(HostErrorKind::Protocol, "unknown task"))),
+        (Ok(_), Some(handle)) => handle(&request, fds),
     };
-    // Whoever asked may be gone; then there is nobody to tell.
-    drop(asked.write_all(&[verdict]).and_then(|()| asked.write_all(&text)));
+    // The client may have ended meanwhile; then nobody needs the reply.
+    drop(client.write_all(&reply));
 }

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
 use crate::mount::mounts;
 use crate::mount::workspace::{give, take_up};
 use crate::namespace::holder::Holder;
@@ -19,9 +21,9 @@ use crate::process::Process;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::own_users;
 
-/// What the helper is to do.
+/// Mounts a workspace in a sandbox that has none.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct AttachTask {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
@@ -33,22 +35,33 @@ pub(crate) struct Order {
 pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
     let user = own_users::of(process)?;
     give(holder, workspace, user)?;
-    let order =
-        Order { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), user };
-    client::ask("attach", &order, &[])
+    let task = AttachTask {
+        holder: holder.clone(),
+        process: process.clone(),
+        workspace: workspace.to_owned(),
+        user,
+    };
+    client::call(&task, &[])
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<()> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    let process = order.process.pidfd().ok_or_else(gone)?;
-    order.holder.join()?;
+impl Task for AttachTask {
+    const NAME: &'static str = "attach";
+    type Reply = ();
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
+        run(&self)
+    }
+}
+
+fn run(task: &AttachTask) -> Result<()> {
+    let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+    task.holder.join()?;
     // Only now: nobody outside may look at a guest that does not let itself be looked into.
-    let _lock = lock(&order.process)?;
-    let workspace = take_up(&order.workspace, order.user)?;
+    let _lock = lock(&task.process)?;
+    let workspace = take_up(&task.workspace, task.user)?;
     enter(process.as_fd())?;
     if is_mounted(WORKSPACE)? {
-        return Err(HostError::Helper("the sandbox has a workspace".to_owned()));
+        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has a workspace"));
     }
     mount([(workspace, WORKSPACE)])
 }
@@ -59,9 +72,10 @@ pub(crate) fn lock(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
     let file = File::open(&path).doing("look at the sandbox's mounts")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => {
-            Err(HostError::Helper("another workspace is being attached to the sandbox".to_owned()))
-        }
+        Err(Errno::WOULDBLOCK) => Err(HostError::of_kind(
+            HostErrorKind::Conflict,
+            "another workspace is being attached to the sandbox",
+        )),
         done => done.doing("lock the sandbox's mounts").map(|()| file),
     }
 }

@@ -73,8 +73,7 @@ fn namespace(map: &[Range]) -> Result<OwnedFd> {
         let pid = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
         Idle(pid.doing("make a user namespace")?)
     };
-    let pid =
-        Pid::from_raw(child.0).ok_or_else(|| HostError::Helper("a child without a number".to_owned()))?;
+    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("a child without a number"))?;
     id_map::map(pid, map, map)?;
     let namespace = File::open(format!("/proc/{pid}/ns/user")).doing("open a user namespace")?;
     drop(child);

@@ -24,7 +24,7 @@ use crate::mount::remove_tree;
 use crate::namespace::holder::Holder;
 use crate::namespace::{enter, id_map};
 pub use config::{LAYERS, Overlay, Xattrs};
-use task::Order;
+use task::OverlayTask;
 
 /// Which attributes the overlays of this holder use. The superuser of another user namespace than the machine's, such
 /// as that of a container, may not write trusted ones.
@@ -39,7 +39,7 @@ pub fn xattrs(holder: &Holder) -> Xattrs {
 pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => local::mount(xattrs(holder), overlay),
-        Holder::Process(_) => task::ask(&Order::mount(holder, overlay)).map(drop),
+        Holder::Process(_) => task::call(&OverlayTask::mount(holder, overlay)).map(drop),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
 pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => local::replace(xattrs(holder), overlay),
-        Holder::Process(_) => task::ask(&Order::replace(holder, overlay)).map(drop),
+        Holder::Process(_) => task::call(&OverlayTask::replace(holder, overlay)).map(drop),
     }
 }
 
@@ -57,7 +57,7 @@ pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
 pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::unmount(at),
-        Holder::Process(_) => task::ask(&Order::unmount(holder, at)),
+        Holder::Process(_) => task::call(&OverlayTask::unmount(holder, at)),
     }
 }
 
@@ -80,8 +80,7 @@ pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
         Holder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
         Holder::Process(held) => {
             // Kept open: the number means no other process meanwhile.
-            let gone = || HostError::Helper("the holder is gone".to_owned());
-            let _process = held.pidfd().ok_or_else(gone)?;
+            let _process = held.pidfd().ok_or_else(HostError::holder_gone)?;
             local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", held.pid())), &below)
         }
     }
@@ -91,7 +90,7 @@ pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
 pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::answers(path),
-        Holder::Process(_) => task::ask(&Order::answers(holder, path)),
+        Holder::Process(_) => task::call(&OverlayTask::answers(holder, path)),
     }
 }
 
@@ -100,7 +99,7 @@ pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
 pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     let tried = match holder {
         Holder::Machine => probe::run(xattrs(holder), directory, None),
-        Holder::Process(_) => task::ask(&Order::probe(holder, directory)).map(drop),
+        Holder::Process(_) => task::call(&OverlayTask::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
 }
@@ -115,7 +114,7 @@ pub(crate) fn probe_shown(directory: &Path, user: u32) -> Result<()> {
 pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
     match holder {
         Holder::Machine => remove_tree::remove_tree(path),
-        Holder::Process(_) => task::ask(&Order::remove(holder, path)).map(drop),
+        Holder::Process(_) => task::call(&OverlayTask::remove(holder, path)).map(drop),
     }
 }
 

@@ -19,9 +19,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::helper::client::{self, Begun};
+use crate::helper::client::{self, PendingReply};
+use crate::helper::error::{HelperError, HostErrorKind};
+use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
-use crate::mount::overlay::task::Failure;
 use crate::namespace::holder::Holder;
 
 /// Longer than any request: a name and numbers, each byte in at most four characters.
@@ -35,7 +36,7 @@ enum Wanted {
 }
 
 /// A descriptor goes with it unless it failed.
-type Answer = std::result::Result<(), Failure>;
+type Answer = std::result::Result<(), HelperError>;
 
 /// The rights that a holder has over files.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub struct Rights {
 #[derive(Debug)]
 struct Line {
     socket: OwnedFd,
-    helper: Begun,
+    helper: PendingReply<()>,
 }
 
 impl Rights {
@@ -90,13 +91,13 @@ impl Rights {
         send(open.socket.as_fd(), wanted, Some(descriptor)).doing("ask a helper for a file")?;
         match receive::<Answer>(open.socket.as_fd()).doing("wait for a file")? {
             None => {
-                open.helper.answer::<()>()?;
-                Err(HostError::Helper("the helper ended".to_owned()))
+                open.helper.wait()?;
+                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
             }
             Some((answer, descriptor)) => {
                 *line = Some(open);
-                answer.map_err(Failure::into_error)?;
-                descriptor.ok_or_else(|| HostError::Helper("nothing was opened".to_owned()))
+                answer.map_err(HostError::Helper)?;
+                descriptor.ok_or_else(|| HostError::other("nothing was opened"))
             }
         }
     }
@@ -107,24 +108,38 @@ impl Line {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .doing("make a socket")?;
-        let helper = client::begin("rights", holder, &[theirs.as_fd()])?;
+        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[theirs.as_fd()])?;
         Ok(Self { socket, helper })
     }
 }
 
-/// What the helper does, until nobody can ask any more.
-pub(crate) fn run(holder: &Holder, descriptors: &[OwnedFd]) -> Result<()> {
-    let [socket] = descriptors else {
-        return Err(HostError::Helper("nobody to open files for".to_owned()));
+/// Opens files with the rights of a holder until the other end of its socket is closed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ServeFilesTask {
+    holder: Holder,
+}
+
+impl Task for ServeFilesTask {
+    const NAME: &'static str = "serve-files";
+    type Reply = ();
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<()> {
+        serve(&self.holder, &fds)
+    }
+}
+
+fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
+    let [socket] = fds else {
+        return Err(HostError::other("nobody to open files for"));
     };
     holder.join()?;
     while let Some((wanted, descriptor)) = receive::<Wanted>(socket.as_fd()).doing("wait for a name")? {
         let got = descriptor
-            .ok_or_else(|| HostError::Helper("nothing to open it in".to_owned()))
+            .ok_or_else(|| HostError::other("nothing to open it in"))
             .and_then(|descriptor| get(&wanted, descriptor.as_fd()));
         let (answer, got) = match got {
             Ok(got) => (Ok(()), Some(got)),
-            Err(error) => (Err(Failure::of(error)), None),
+            Err(error) => (Err(error.into()), None),
         };
         let got = got.as_ref().map(OwnedFd::as_fd);
         send::<Answer>(socket.as_fd(), &answer, got).doing("give what was opened")?;

@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
 use crate::mount::attach::{enter, is_mounted, lock};
 use crate::mount::mounts;
 use crate::mount::workspace::{give, take_up};
@@ -39,9 +41,9 @@ const CLOSE_POLL: Duration = Duration::from_millis(1);
 /// Time in which a helper is done, or has changed nothing. Two of them, one after another, end before the server gives up.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the helper is to do.
+/// Parameters of a swap, and of settling one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct Request {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
@@ -81,30 +83,30 @@ pub fn swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Resul
 /// is not known. Finishes or takes back what a helper left that was killed.
 pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
     let user = own_users::of(process)?;
-    client::ask("settle", &Order::new(holder, process, workspace, user), &[])
+    client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
 /// The same after a [`swap_given`].
 pub fn settle_swap_given(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
-    client::ask("settle", &Order::new(holder, process, workspace, None), &[])
+    client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
 fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
-    let order = Order::new(holder, process, workspace, user);
-    let Err(error) = client::ask::<()>("swap", &order, &[]) else { return Ok(()) };
+    let task = SwapTask(Request::new(holder, process, workspace, user));
+    let Err(error) = client::call(&task, &[]) else { return Ok(()) };
     // The helper has undone what it did, unless it was killed.
-    match client::ask("settle", &Order::new(holder, process, workspace, user), &[]) {
+    match client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
-        Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),
+        Err(more) => Err(error.followed_by(more)),
     }
 }
 
 /// Begins to replace a workspace, with a helper that is killed after a step.
 #[doc(hidden)]
 pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
-    let order = Order::new(holder, process, workspace, own_users::of(process)?);
-    client::ask("swap", &Order { killed_after: Some(after), ..order }, &[])
+    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }
 
 /// Begins to replace a workspace within a time limit, with a helper that stalls after a step.
@@ -115,9 +117,9 @@ pub fn swap_stalled(
     workspace: &Path,
     (limit, after): (Duration, Option<SwapStep>),
 ) -> Result<()> {
-    let order = Order::new(holder, process, workspace, own_users::of(process)?);
-    let order = Order { deadline: monotonic() + limit, stalled_after: after, ..order };
-    client::ask("swap", &order, &[])
+    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
+    client::call(&SwapTask(request), &[])
 }
 
 fn monotonic() -> Duration {
@@ -125,7 +127,7 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-impl Order {
+impl Request {
     fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
         let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
         let deadline = monotonic() + SWAP_TIMEOUT;
@@ -137,7 +139,7 @@ impl Order {
         if monotonic() < self.deadline {
             return Ok(());
         }
-        Err(HostError::Helper("it took too long, and was given up".to_owned()))
+        Err(HostError::of_kind(HostErrorKind::TimedOut, "it took too long, and was given up"))
     }
 
     /// Lets this process end when the time is over, also if it waits for the kernel then.
@@ -165,17 +167,42 @@ impl Order {
     }
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<()> {
-    order.end_in_time()?;
-    let (new, _lock) = go_inside(order)?;
+/// Replaces the workspace of a sandbox.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SwapTask(Request);
+
+impl Task for SwapTask {
+    const NAME: &'static str = "swap";
+    type Reply = ();
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
+        run(&self.0)
+    }
+}
+
+/// Finishes or takes back a swap whose helper was killed. Replies whether the workspace is the new one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SettleSwapTask(Request);
+
+impl Task for SettleSwapTask {
+    const NAME: &'static str = "settle-swap";
+    type Reply = bool;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<bool> {
+        run_settle(&self.0)
+    }
+}
+
+fn run(request: &Request) -> Result<()> {
+    request.end_in_time()?;
+    let (new, _lock) = go_inside(request)?;
     if settle(new.as_fd())? {
         return Ok(());
     }
-    order.check_time()?;
+    request.check_time()?;
     let old = close()?;
-    order.done(SwapStep::Closed);
-    let swapped = change_places(order, old.as_fd(), new.as_fd());
+    request.done(SwapStep::Closed);
+    let swapped = change_places(request, old.as_fd(), new.as_fd());
     if swapped.is_err() {
         mounts::set_read_only(old.as_fd(), false).doing(format!("open {WORKSPACE} again"))?;
     }
@@ -183,22 +210,21 @@ pub(crate) fn run(order: &Order) -> Result<()> {
 }
 
 /// Task of the helper after another one failed. Returns whether the new workspace is there.
-pub(crate) fn run_settle(order: &Order) -> Result<bool> {
-    order.end_in_time()?;
-    let (new, _lock) = go_inside(order)?;
+fn run_settle(request: &Request) -> Result<bool> {
+    request.end_in_time()?;
+    let (new, _lock) = go_inside(request)?;
     settle(new.as_fd())
 }
 
 /// Takes up the new workspace, and goes to the mounts of the sandbox.
-fn go_inside(order: &Order) -> Result<(OwnedFd, File)> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    let process = order.process.pidfd().ok_or_else(gone)?;
-    order.holder.join()?;
-    let lock = lock(&order.process)?;
-    let new = take_up(&order.workspace, order.user)?;
+fn go_inside(request: &Request) -> Result<(OwnedFd, File)> {
+    let process = request.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+    request.holder.join()?;
+    let lock = lock(&request.process)?;
+    let new = take_up(&request.workspace, request.user)?;
     enter(process.as_fd())?;
     if !is_mounted(WORKSPACE)? {
-        return Err(HostError::Helper("the sandbox has no workspace yet".to_owned()));
+        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has no workspace yet"));
     }
     Ok((new, lock))
 }
@@ -243,7 +269,7 @@ fn close() -> Result<OwnedFd> {
         closed = mounts::set_read_only(old.as_fd(), true);
     }
     match closed {
-        Err(error) if is_busy(&error) => Err(HostError::Helper(
+        Err(error) if is_busy(&error) => Err(HostError::other(
             "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
              instance, and not received"
                 .to_owned(),
@@ -253,19 +279,19 @@ fn close() -> Result<OwnedFd> {
 }
 
 /// Puts the new one in the place of the old one, with those who are at the root of the old one.
-fn change_places(order: &Order, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
-    order.check_time()?;
+fn change_places(request: &Request, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    request.check_time()?;
     mounts::attach(new, Path::new(WORKSPACE))?;
-    order.done(SwapStep::Mounted);
-    if let Err(error) = order.check_time().and_then(|()| pivot(old, new)) {
+    request.done(SwapStep::Mounted);
+    if let Err(error) = request.check_time().and_then(|()| pivot(old, new)) {
         return match take_away(new) {
             Ok(()) => Err(error),
-            Err(more) => Err(HostError::Helper(format!("{error}; then {more}"))),
+            Err(more) => Err(error.followed_by(more)),
         };
     }
-    order.done(SwapStep::Pivoted);
+    request.done(SwapStep::Pivoted);
     take_away(old)?;
-    order.done(SwapStep::Detached);
+    request.done(SwapStep::Detached);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use crate::error::{Doing as _, HostError, Result};
+use crate::helper::error::{HelperError, HostErrorKind};
 
 /// New namespaces of a sandbox.
 pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
@@ -95,13 +96,13 @@ pub(crate) fn child(
             drop((from, to));
             let mut parent = Parent { to: to_parent, from: from_parent };
             let error = work(&mut parent);
-            parent.fail(&error);
+            parent.fail(&error.into());
             // SAFETY: ends the process, and runs nothing that the parent will run as well.
             unsafe { libc::_exit(1) }
         }
         pid => {
-            let pid = Pid::from_raw(pid as i32)
-                .ok_or_else(|| HostError::Helper("a child without a process".to_owned()))?;
+            let pid =
+                Pid::from_raw(pid as i32).ok_or_else(|| HostError::other("a child without a process"))?;
             Ok(Child { pid, to, from })
         }
     }
@@ -111,7 +112,7 @@ pub(crate) fn child(
 fn refused(error: io::Error) -> HostError {
     if error.kind() == io::ErrorKind::StorageFull {
         let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
-        return HostError::Helper(text.to_owned());
+        return HostError::other(text);
     }
     HostError::System { action: "make namespaces".to_owned(), source: error }
 }
@@ -133,9 +134,10 @@ impl Parent {
         self.from.read_exact(&mut step).doing("wait for the parent")
     }
 
-    fn fail(&mut self, error: &HostError) {
-        let text = error.to_string();
-        drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(text.as_bytes())));
+    fn fail(&mut self, error: &HelperError) {
+        // An error is always serializable; a parent that has ended needs none.
+        let error = serde_json::to_vec(&error).unwrap_or_default();
+        drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(&error)));
     }
 }
 
@@ -147,16 +149,20 @@ impl Child {
             0 => Ok(false),
             _ if step == [STEP] => Ok(true),
             _ => {
-                let mut text = String::new();
-                self.from.read_to_string(&mut text).doing("read what the child says")?;
-                Err(HostError::Helper(text))
+                let mut error = Vec::new();
+                self.from.read_to_end(&mut error).doing("read what the child says")?;
+                Err(serde_json::from_slice(&error).map_or_else(unreadable, HostError::Helper))
             }
         }
     }
 
     /// Waits for the child's next step, which it must not end before.
     pub(crate) fn ready(&mut self) -> Result<()> {
-        if self.wait()? { Ok(()) } else { Err(HostError::Helper("the child ended too early".to_owned())) }
+        if self.wait()? {
+            Ok(())
+        } else {
+            Err(HostError::of_kind(HostErrorKind::Protocol, "the child ended too early"))
+        }
     }
 
     /// Tells the child that a step is done.
@@ -170,4 +176,9 @@ impl Child {
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
+}
+
+/// The child was killed while it said why it failed.
+fn unreadable(error: serde_json::Error) -> HostError {
+    HostError::of_kind(HostErrorKind::Protocol, format!("the child ended too early: {error}"))
 }

@@ -25,7 +25,7 @@ pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Res
     // A process that becomes another forgets that it is to end with its parent.
     end_with_parent();
     if rustix::process::getppid() != parent {
-        return Err(crate::error::HostError::Helper("the server has ended".to_owned()));
+        return Err(crate::error::HostError::other("the server has ended"));
     }
     made
 }

@@ -5,12 +5,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use crate::error::{Doing as _, HostError, Result};
-use crate::helper::protocol::WORD;
+use crate::helper::protocol::SELF_EXEC_ARG;
 use crate::namespace::holder::Holder;
 use crate::process::Process;
 use crate::resources::limits;
 
-/// What follows [`WORD`] in such a start: then the holder, the program and its words.
+/// What follows [`SELF_EXEC_ARG`] in such a start: then the holder, the program and its words.
 pub(crate) const ENTER: &str = "enter";
 
 /// See [`overlay::command`](crate::overlay::command).
@@ -19,7 +19,7 @@ pub(crate) fn command(holder: &Holder, program: &OsStr) -> Command {
         Holder::Machine => Command::new(program),
         Holder::Process(held) => {
             let mut command = Command::new("/proc/self/exe");
-            command.args([WORD, ENTER, &held.word()]).arg(program);
+            command.args([SELF_EXEC_ARG, ENTER, &held.word()]).arg(program);
             command
         }
     };
@@ -41,10 +41,10 @@ pub(crate) fn run() -> ExitCode {
 
 fn become_program(words: &[OsString]) -> Result<std::convert::Infallible> {
     let [holder, program, words @ ..] = words else {
-        return Err(HostError::Helper("no program to run".to_owned()));
+        return Err(HostError::other("no program to run"));
     };
     let held = holder.to_str().and_then(Process::from_word);
-    let held = held.ok_or_else(|| HostError::Helper("not a holder".to_owned()))?;
+    let held = held.ok_or_else(|| HostError::other("not a holder"))?;
     Holder::Process(held).join()?;
     Err(Command::new(program).args(words).exec()).doing(format!("run {}", program.display()))
 }

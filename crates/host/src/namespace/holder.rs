@@ -5,8 +5,8 @@
 //! server joins the same holder and finds every mount. The superuser needs none: his namespace is the machine's.
 
 use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::path::Path;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::namespace::{clone, id_map};
 use crate::process::Process;
 
@@ -40,13 +41,13 @@ impl Holder {
         if let Some(held) = noted(directory) {
             return Ok(Self::Process(held));
         }
-        client::ask("hold", &directory, &[]).map(Self::Process)
+        client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
     }
 
     /// Takes this process, which has one thread, into the namespaces.
     pub(crate) fn join(&self) -> Result<()> {
         let Self::Process(held) = self else { return Ok(()) };
-        let fd = held.pidfd().ok_or_else(|| HostError::Helper("the holder is gone".to_owned()))?;
+        let fd = held.pidfd().ok_or_else(HostError::holder_gone)?;
         let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
         move_into_thread_name_spaces(fd.as_fd(), both).doing("join the holder")
     }
@@ -66,9 +67,24 @@ fn noted(directory: &Path) -> Option<Process> {
     noted.filter(Process::is_running)
 }
 
+/// Finds the holder of a directory, or makes one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StartHolderTask {
+    directory: PathBuf,
+}
+
+impl Task for StartHolderTask {
+    const NAME: &'static str = "start-holder";
+    type Reply = Process;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Process> {
+        run(&self.directory)
+    }
+}
+
 /// Finds the holder or makes one; run in a process of its own, so that the lock is kept to the end whatever happens
 /// to the server.
-pub(crate) fn run(directory: &Path) -> Result<Process> {
+fn run(directory: &Path) -> Result<Process> {
     let lock = fs::File::create(directory.join("holder.lock")).doing("make the holder's lock")?;
     flock(&lock, FlockOperation::LockExclusive).doing("lock the holder")?;
     if let Some(held) = noted(directory) {

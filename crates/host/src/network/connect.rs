@@ -1,5 +1,7 @@
 //! Giving its network to a sandbox that somebody else runs.
 
+use std::os::fd::OwnedFd;
+
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +9,30 @@ use super::egress::Egress;
 use super::network_daemon::start;
 use crate::error::{HostError, Result};
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::namespace::holder::Holder;
 use crate::process::Process;
 
-/// What the helper is to do.
+/// Sets up the network of a sandbox that another runtime started.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct ConnectTask {
     process: Process,
     egress: Egress,
 }
 
 /// Gives a sandbox that exists and has run nothing yet its network. `pid` is its first process.
 pub fn connect(pid: i32, egress: &Egress) -> Result<()> {
-    let pid = Pid::from_raw(pid).ok_or_else(|| HostError::Helper("the sandbox has ended".to_owned()))?;
-    let order = Order { process: Process::of(pid)?, egress: egress.clone() };
-    client::ask("connect", &order, &[])
+    let pid = Pid::from_raw(pid).ok_or_else(HostError::sandbox_ended)?;
+    let task = ConnectTask { process: Process::of(pid)?, egress: egress.clone() };
+    client::call(&task, &[])
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<()> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    start(&order.process.pidfd().ok_or_else(gone)?, &order.egress, &Holder::Machine)
+impl Task for ConnectTask {
+    const NAME: &'static str = "connect";
+    type Reply = ();
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
+        let process = self.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+        start(&process, &self.egress, &Holder::Machine)
+    }
 }

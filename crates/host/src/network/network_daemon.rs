@@ -20,7 +20,7 @@ use super::resolver::{self, Resolver};
 use super::router::{self, Crossing};
 use super::routes::{self, NETWORK, Roads};
 use super::uplink::Link;
-use crate::error::{Doing as _, HostError, NO_NETWORK, Result};
+use crate::error::{Doing as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
 use crate::namespace::holder::{Holder, let_go_of_output};
 use crate::namespace::{credentials, sandbox_ids};
@@ -32,14 +32,14 @@ const LOOK: Duration = Duration::from_secs(5);
 /// process with one thread.
 pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
     let mut child = clone::child(0, None, |parent| match keep(parent, process, egress, holder) {
-        Ok(()) => HostError::Helper("the sandbox has ended".to_owned()),
+        Ok(()) => HostError::sandbox_ended(),
         Err(error) => error,
     })?;
     let ready = child.ready();
     if ready.is_err() {
         child.kill();
     }
-    ready.map_err(|error| HostError::Helper(format!("{NO_NETWORK}: {error}")))
+    ready.map_err(HostError::of_network)
 }
 
 /// What the keeper does.

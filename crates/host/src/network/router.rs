@@ -52,7 +52,7 @@ pub(super) fn make(process: &OwnedFd, holder: &Holder) -> Result<Crossing> {
     let (receiver, sender) = pair.doing("make a pair of sockets")?;
     let users = (*holder == Holder::Machine).then(|| sandbox_ids::users(holder));
     let mut child = clone::child(0, None, |parent| match enter(parent, process, users, &sender) {
-        Ok(()) => HostError::Helper("done".to_owned()),
+        Ok(()) => HostError::other("done"),
         Err(error) => error,
     })?;
     let made = accompany(&mut child, users, &receiver);

@@ -92,7 +92,7 @@ fn prepare(
 
 fn number(netlink: &Netlink, name: &str) -> Result<u32> {
     let found = netlink.link(name).doing(format!("look for the link `{name}`"))?;
-    found.ok_or_else(|| HostError::Helper(format!("there is no link `{name}`")))
+    found.ok_or_else(|| HostError::other(format!("there is no link `{name}`")))
 }
 
 impl Roads {

@@ -138,7 +138,7 @@ impl Link {
     /// Starts the program, and waits for its link in the crossing.
     pub(super) fn start(crossing: &Crossing, holder: &Holder) -> Result<Self> {
         let program =
-            Program::find().and_then(|program| tun().map(|()| program)).map_err(HostError::Helper)?;
+            Program::find().and_then(|program| tun().map(|()| program)).map_err(HostError::other)?;
         let said = memfd_create(c"said", MemfdFlags::CLOEXEC).doing("make room for what a program says")?;
         let said = File::from(said);
         let child = clone::child(libc::CLONE_NEWNS, None, |parent| {
@@ -165,7 +165,7 @@ impl Link {
             let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).doing("look at a program")?;
             if ended.is_some() || began.elapsed() > PATIENCE {
                 let (why, said) = (if ended.is_some() { "ended" } else { "makes no link" }, self.said());
-                return Err(HostError::Helper(format!("{program:?}, the way out, {why}: {said}")));
+                return Err(HostError::other(format!("{program:?}, the way out, {why}: {said}")));
             }
             std::thread::sleep(LOOK);
         }

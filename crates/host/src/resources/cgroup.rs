@@ -92,7 +92,7 @@ fn checked(id: &str) -> Result<&str> {
     if !id.is_empty() && id.chars().all(harmless) {
         Ok(id)
     } else {
-        Err(HostError::Helper(format!("`{id}` cannot be the id of a sandbox")))
+        Err(HostError::other(format!("`{id}` cannot be the id of a sandbox")))
     }
 }
 

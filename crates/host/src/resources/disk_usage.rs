@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::namespace::holder::Holder;
 
 /// Least bytes that a file or directory counts for: one that holds nothing takes an inode, of which a disk has as many
@@ -48,9 +49,9 @@ const DIRECTORY: OFlags =
 /// Entries of one directory between two looks at the bounds.
 const LOOK_EVERY: u64 = 256;
 
-/// What the helper is to do.
+/// Measures a directory with the rights of a holder.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct MeasureTask {
     holder: Holder,
     path: PathBuf,
     bounds: Bounds,
@@ -68,14 +69,18 @@ pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
     if is_whole || usage.at_least || *holder == Holder::Machine {
         return usage;
     }
-    let order = Order { holder: holder.clone(), path: path.to_owned(), bounds };
-    client::ask("measure", &order, &[]).unwrap_or(usage)
+    let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
+    client::call(&task, &[]).unwrap_or(usage)
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Usage> {
-    order.holder.join()?;
-    Ok(walk(&order.path, order.bounds).0)
+impl Task for MeasureTask {
+    const NAME: &'static str = "measure";
+    type Reply = Usage;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Usage> {
+        self.holder.join()?;
+        Ok(walk(&self.path, self.bounds).0)
+    }
 }
 
 /// What there is, and whether all of it could be looked at.

@@ -58,7 +58,7 @@ fn give_up(error: HostError, note: &Path) -> HostError {
     }
     match thaw(note) {
         Ok(()) => error,
-        Err(more) => HostError::Helper(format!("{error}; then {more}")),
+        Err(more) => error.followed_by(more),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::namespace::id_map::Range;
 use crate::namespace::sandbox_ids::USER;
 use crate::resources::cgroup::Groups;
 use crate::resources::limits;
-use crate::sandbox::launch::Order;
+use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::seccomp::Filters;
 
@@ -29,7 +29,7 @@ pub(crate) const SOCKET_DIRECTORY: RawFd = 24;
 
 /// What the child needs to know.
 pub(crate) struct Guest<'a> {
-    pub(crate) order: &'a Order,
+    pub(crate) task: &'a LaunchTask,
     /// The directory its root is made from; none for `base`.
     pub(crate) template: Option<OwnedFd>,
     /// Who exists inside. Found out before: the child's own namespace tells nothing of the one around it.
@@ -57,7 +57,7 @@ impl Guest<'_> {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         // SAFETY: a session of its own; the call takes nothing.
         unsafe { libc::setsid() };
-        let id = &self.order.id;
+        let id = &self.task.id;
         let places = [PathBuf::from(WORKSPACE)];
         Root {
             template: self.template.as_ref().map(OwnedFd::as_fd),
@@ -65,8 +65,8 @@ impl Guest<'_> {
             user: USER,
             group: USER,
             places: &places,
-            memory: self.order.limits.memory_bytes,
-            nameserver: self.order.egress.is_some(),
+            memory: self.task.limits.memory_bytes,
+            nameserver: self.task.egress.is_some(),
         }
         .build()?;
         rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
@@ -127,7 +127,7 @@ pub(crate) fn loopback() -> io::Result<()> {
 }
 
 fn become_agent(id: &str) -> Result<std::convert::Infallible> {
-    let text = |text: &str| CString::new(text).map_err(|_| HostError::Helper("a NUL in an id".to_owned()));
+    let text = |text: &str| CString::new(text).map_err(|_| HostError::other("a NUL in an id"));
     let socket = format!("/proc/self/fd/{SOCKET_DIRECTORY}/agent.sock");
     let (token, output) = (TOKEN.to_string(), OUTPUT.to_string());
     let arguments = [

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::credentials;
 use crate::namespace::holder::{Holder, no_namespaces};
@@ -128,7 +129,7 @@ enum Event {
 
 /// Answer of the helper.
 #[derive(Debug, Serialize, Deserialize)]
-struct Launched {
+pub(crate) struct Launched {
     missing: Vec<Missing>,
 }
 
@@ -142,19 +143,18 @@ impl HostView {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .doing("make a socket")?;
         let [input, output, errors] = stdio;
-        let begun = client::begin("host-view", self, &[theirs.as_fd(), input, output, errors])?;
+        let helper = client::start(self, &[theirs.as_fd(), input, output, errors])?;
         drop(theirs);
-        let Launched { missing } = begun.answer()?;
-        let gone = || HostError::Helper("the sandbox has ended".to_owned());
+        let Launched { missing } = helper.wait()?;
         let event = receive(control.as_fd()).doing("listen to the sandbox")?;
-        match event.ok_or_else(gone)? {
+        match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
                 // The program may have ended since; its first process is known all the same.
                 let mut descriptors = descriptors.into_iter();
-                let process = descriptors.next().ok_or_else(gone)?;
+                let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
                 Ok(Running { control, process, terminal: descriptors.next(), missing })
             }
-            (Event::Ended(ended), _) => Err(HostError::Helper(ended.failed.unwrap_or_default())),
+            (Event::Ended(ended), _) => Err(HostError::other(ended.failed.unwrap_or_default())),
         }
     }
 }
@@ -262,28 +262,37 @@ struct User {
     is_superuser: bool,
 }
 
-/// Makes the namespaces; run by the helper.
-pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Serialize + use<>> {
+impl Task for HostView {
+    const NAME: &'static str = "host-view";
+    type Reply = Launched;
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<Launched> {
+        run(&self, fds)
+    }
+}
+
+/// Makes the namespaces; called in the helper.
+fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
-        descriptors.try_into().map_err(|_| HostError::Helper("descriptors are missing".to_owned()))?;
+        descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let is_superuser = user == 0;
     let user = User { user, group, is_superuser };
-    let (groups, mut missing) = cgroup::make(&order.id, &order.limits)?;
+    let (groups, mut missing) = cgroup::make(&view.id, &view.limits)?;
     let mut processes = None;
     if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
-        processes = order.limits.processes;
+        processes = view.limits.processes;
     }
-    let (users, owners) = ids(user, &order.holder)?;
-    order.holder.join()?;
+    let (users, owners) = ids(user, &view.holder)?;
+    view.holder.join()?;
     limits::limit_pending_signals().doing("limit pending signals")?;
     let init = Init {
-        order,
+        view,
         user,
         groups: &groups,
         processes,
-        memory: order.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
+        memory: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
         filters: Filters::new()?,
         descriptors,
     };
@@ -293,12 +302,12 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
             Err(error) => error,
         })
     };
-    let made = match owner_of_namespace(&order.holder, &order.id, None).filter(|_| is_superuser) {
+    let made = match owner_of_namespace(&view.holder, &view.id, None).filter(|_| is_superuser) {
         Some(owner) => credentials::with_owner(owner, make),
         None => make(),
     };
     let mut child = made.map_err(no_namespaces)?;
-    let made = accompany(&mut child, order, &users, &owners);
+    let made = accompany(&mut child, view, &users, &owners);
     if made.is_err() {
         child.kill();
     }
@@ -306,13 +315,13 @@ pub(crate) fn run(order: &HostView, descriptors: Vec<OwnedFd>) -> Result<impl Se
 }
 
 /// Maps ids and makes the network while the child gets ready.
-fn accompany(child: &mut Child, order: &HostView, users: &[Range], groups: &[Range]) -> Result<()> {
+fn accompany(child: &mut Child, view: &HostView, users: &[Range], groups: &[Range]) -> Result<()> {
     id_map::map(child.pid, users, groups)?;
     child.done()?;
     child.ready()?;
-    if let Some(egress) = &order.egress {
+    if let Some(egress) = &view.egress {
         let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
-        network_daemon::start(&process, egress, &order.holder)?;
+        network_daemon::start(&process, egress, &view.holder)?;
     }
     child.done()?;
     child.ready()

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::mount::workspace::{give, give_to, take_up};
@@ -86,9 +88,9 @@ pub struct Launched {
     pub missing: Vec<Missing>,
 }
 
-/// The same for the helper.
+/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and the log.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct LaunchTask {
     pub(crate) holder: Holder,
     pub(crate) id: String,
     user: Option<u32>,
@@ -102,7 +104,7 @@ pub(crate) struct Order {
 
 /// Starts a sandbox.
 pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
-    let order = Order {
+    let task = LaunchTask {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
         user: launch.user,
@@ -126,10 +128,10 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     writer.write_all(launch.token).doing("pass the token")?;
     drop(writer);
     let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
-    let launched = client::ask("launch", &order, &descriptors);
+    let launched = client::call(&task, &descriptors);
     launched.map_err(|error| match take_back(launch) {
         Ok(()) => error,
-        Err(more) => HostError::Helper(format!("{error}; then {more}")),
+        Err(more) => error.followed_by(more),
     })
 }
 
@@ -154,7 +156,7 @@ fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let text = serde_json::to_vec(missing).map_err(|error| HostError::Helper(error.to_string()))?;
+    let text = serde_json::to_vec(missing).map_err(|error| HostError::other(error.to_string()))?;
     std::fs::write(missing_at(note), text).doing("note what is missing")
 }
 
@@ -162,7 +164,10 @@ fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
 fn forget_former(launch: &Launch<'_>) -> Result<()> {
     let note = launch.note;
     if Process::read(note)?.is_some_and(|former| former.is_running()) {
-        return Err(HostError::Helper(format!("the sandbox noted at {} still runs", note.display())));
+        return Err(HostError::of_kind(
+            HostErrorKind::Conflict,
+            format!("the sandbox noted at {} still runs", note.display()),
+        ));
     }
     remove(note)?;
     remove(&missing_at(note))?;
@@ -192,7 +197,7 @@ fn remove(note: &Path) -> Result<()> {
 fn number(descriptors: Vec<OwnedFd>) -> Result<()> {
     let numbers = [AGENT, TOKEN, OUTPUT, LOG];
     if descriptors.len() != numbers.len() {
-        return Err(HostError::Helper(format!("{} descriptors for a launch", descriptors.len())));
+        return Err(HostError::other(format!("{} descriptors for a launch", descriptors.len())));
     }
     // Out of the way of the numbers first.
     let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
@@ -207,30 +212,37 @@ fn number_one(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
     if done < 0 { Err(io::Error::last_os_error()).doing("number a descriptor") } else { Ok(()) }
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+impl Task for LaunchTask {
+    const NAME: &'static str = "launch";
+    type Reply = Launched;
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<Launched> {
+        run(&self, fds)
+    }
+}
+
+fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     number(descriptors)?;
-    let (groups, mut missing) = cgroup::make(&order.id, &order.limits)?;
+    let (groups, mut missing) = cgroup::make(&task.id, &task.limits)?;
     let mut processes = None;
     if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
-        processes = order.limits.processes;
+        processes = task.limits.processes;
     }
-    note_missing(&order.note, &missing)?;
-    order.holder.join()?;
-    number_one(&mounts::detached(&order.sockets, Access::Read)?, SOCKET_DIRECTORY)?;
+    note_missing(&task.note, &missing)?;
+    task.holder.join()?;
+    number_one(&mounts::detached(&task.sockets, Access::Read)?, SOCKET_DIRECTORY)?;
     let mut mounts = Vec::new();
-    if let Some(workspace) = &order.workspace {
-        mounts.push((take_up(workspace, order.user)?, WORKSPACE));
+    if let Some(workspace) = &task.workspace {
+        mounts.push((take_up(workspace, task.user)?, WORKSPACE));
     }
-    let template = match &order.template {
+    let template = match &task.template {
         Template::Base => None,
         Template::Directory(path) => Some(mounts::detached(path, Access::Read)?),
     };
-    let users = users(&order.holder);
-    let memory = order.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
-    let guest =
-        Guest { order, template, users, groups: &groups, processes, memory, filters: Filters::new()? };
+    let users = users(&task.holder);
+    let memory = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
+    let guest = Guest { task, template, users, groups: &groups, processes, memory, filters: Filters::new()? };
     limits::limit_pending_signals().doing("limit pending signals")?;
     let make = || {
         clone::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
@@ -238,15 +250,15 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
             Err(error) => error,
         })
     };
-    if order.holder == Holder::Machine {
+    if task.holder == Holder::Machine {
         credentials::leave_groups()?;
     }
-    let made = match owner_of_namespace(&order.holder, &order.id, order.user) {
+    let made = match owner_of_namespace(&task.holder, &task.id, task.user) {
         Some(owner) => credentials::with_owner(owner, make),
         None => make(),
     };
     let mut child = made.map_err(no_namespaces)?;
-    let made = accompany(&mut child, order, mounts);
+    let made = accompany(&mut child, task, mounts);
     if made.is_err() {
         child.kill();
     }
@@ -254,17 +266,17 @@ pub(crate) fn run(order: &Order, descriptors: Vec<OwnedFd>) -> Result<Launched> 
 }
 
 /// What the helper does while the child gets ready.
-fn accompany(child: &mut Child, order: &Order, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = own_users::map_of(users(&order.holder), order.user);
+fn accompany(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
+    let users = own_users::map_of(users(&task.holder), task.user);
     let made = Process::of(child.pid)?;
     id_map::map(child.pid, &users, &users)?;
     child.done()?;
     child.ready()?;
     // If this process ends before the child was let go, the child ends too; from here on it can be found.
-    made.note(&order.note)?;
+    made.note(&task.note)?;
     let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
-    if let Some(egress) = &order.egress {
-        network_daemon::start(&process, egress, &order.holder)?;
+    if let Some(egress) = &task.egress {
+        network_daemon::start(&process, egress, &task.holder)?;
     }
     attach::enter(process.as_fd())?;
     attach::mount(mounts)?;

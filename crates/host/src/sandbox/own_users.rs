@@ -70,16 +70,15 @@ pub fn of(process: &Process) -> Result<Option<u32>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
-    let ended = || HostError::Helper("the sandbox has ended".to_owned());
     let user = match std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())) {
         Ok(map) => own(&map),
         // A process that was reaped has no directory in /proc, or does not answer there.
-        Err(_) if !process.is_running() => return Err(ended()),
+        Err(_) if !process.is_running() => return Err(HostError::sandbox_ended()),
         Err(error) => return Err(error).doing("look at the user ids of a sandbox"),
     };
     // Whoever has the number now was the one who was asked, all the while.
     if user.is_some() && !process.is_running() {
-        return Err(ended());
+        return Err(HostError::sandbox_ended());
     }
     Ok(user)
 }

@@ -1,13 +1,15 @@
 //! What sandboxes can have on this machine, found out by trying.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::namespace::clone::{self, NAMESPACES};
@@ -19,11 +21,25 @@ use crate::resources::limits::{self, Capabilities, Limits};
 
 /// What sandboxes that are launched with this holder can have.
 pub fn probe(holder: &Holder) -> Result<Capabilities> {
-    client::ask("probe", holder, &[])
+    client::call(&ProbeTask { holder: holder.clone() }, &[])
 }
 
-/// Tries it; run in a process of its own.
-pub(crate) fn run(holder: &Holder) -> Result<Capabilities> {
+/// Finds out by trying what sandboxes can have.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ProbeTask {
+    holder: Holder,
+}
+
+impl Task for ProbeTask {
+    const NAME: &'static str = "probe";
+    type Reply = Capabilities;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Capabilities> {
+        run(&self.holder)
+    }
+}
+
+fn run(holder: &Holder) -> Result<Capabilities> {
     let id = format!("probe-{}", std::process::id());
     let made = cgroup::make(&id, &Limits::some_of_all());
     cgroup::remove(&id)?;
@@ -40,7 +56,7 @@ fn namespaces(holder: &Holder) -> Result<()> {
     let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
     holder.join().map_err(refused)?;
     let mut child = clone::child(NAMESPACES, None, |parent| match mount_inside(parent) {
-        Ok(()) => HostError::Helper("nothing more to do".to_owned()),
+        Ok(()) => HostError::other("nothing more to do"),
         Err(error) => error,
     })
     .map_err(no_namespaces)?;

@@ -8,7 +8,7 @@
 
 mod scan;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing as _, HostError, Result};
 use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
 use crate::mount::attach::enter;
 use crate::namespace::holder::Holder;
 use crate::process::Process;
@@ -31,9 +33,9 @@ const BOUND_PATIENCE: Duration = Duration::from_millis(500);
 /// Between two looks at those that are to end: the first, and no more than.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// What the helper is to do.
+/// Lists the processes that use a workspace, or ends them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct WorkspaceUsersTask {
     holder: Holder,
     process: Process,
     /// Whether they are to end, and how long they have before they are killed.
@@ -55,36 +57,50 @@ pub fn end_users(holder: &Holder, process: &Process, grace: Duration, whose: Use
 }
 
 fn ask(holder: &Holder, process: &Process, end: Option<Duration>, whose: Users) -> Result<Vec<User>> {
-    let order = Order { holder: holder.clone(), process: process.clone(), end, whose };
-    client::ask("users", &order, &[])
+    let task = WorkspaceUsersTask { holder: holder.clone(), process: process.clone(), end, whose };
+    client::call(&task, &[])
 }
 
 /// How many bytes files of the workspace take that have no name any more, and that processes of the sandbox whose first
 /// process this is have open.
 pub fn deleted(holder: &Holder, process: &Process) -> Result<u64> {
-    let order = Order { holder: holder.clone(), process: process.clone(), end: None, whose: Users::Bound };
-    client::ask("deleted", &order, &[])
+    let task = DeletedFilesTask { holder: holder.clone(), process: process.clone() };
+    client::call(&task, &[])
 }
 
-/// What the helper does for that.
-pub(crate) fn deleted_here(order: &Order) -> Result<u64> {
-    go_inside(order)?;
-    scan::deleted()
+/// Adds up the bytes of files of a workspace that are open and have no name any more.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct DeletedFilesTask {
+    holder: Holder,
+    process: Process,
 }
 
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Vec<User>> {
-    go_inside(order)?;
-    match order.end {
-        None => Ok(scan::found(order.whose)?.into_iter().map(|found| found.user).collect()),
-        Some(grace) => end(grace, order.whose),
+impl Task for DeletedFilesTask {
+    const NAME: &'static str = "deleted-files";
+    type Reply = u64;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<u64> {
+        go_inside(&self.holder, &self.process)?;
+        scan::deleted()
     }
 }
 
-fn go_inside(order: &Order) -> Result<()> {
-    let gone = || HostError::Helper("the sandbox has ended".to_owned());
-    let process = order.process.pidfd().ok_or_else(gone)?;
-    order.holder.join()?;
+impl Task for WorkspaceUsersTask {
+    const NAME: &'static str = "workspace-users";
+    type Reply = Vec<User>;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Vec<User>> {
+        go_inside(&self.holder, &self.process)?;
+        match self.end {
+            None => Ok(scan::found(self.whose)?.into_iter().map(|found| found.user).collect()),
+            Some(grace) => end(grace, self.whose),
+        }
+    }
+}
+
+fn go_inside(holder: &Holder, process: &Process) -> Result<()> {
+    let process = process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+    holder.join()?;
     enter(process.as_fd())
 }
 
@@ -102,7 +118,7 @@ fn end(grace: Duration, whose: Users) -> Result<Vec<User>> {
         if is_late {
             let users: Vec<_> = left.iter().map(|one| one.user.pid.to_string()).collect();
             let text = format!("processes that use the workspace do not end: {}", users.join(", "));
-            return Err(HostError::Helper(text));
+            return Err(HostError::of_kind(HostErrorKind::TimedOut, text));
         }
         for found in &left {
             let known = ended.iter().any(|(user, started)| (user.pid, *started) == found.identity());

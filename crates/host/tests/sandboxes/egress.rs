@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, geteuid};
+use workspace_host::HostErrorKind;
 use workspace_host::network::{Egress, Way};
 
 use crate::guest::{Home, Sandbox, soon};
@@ -369,7 +370,10 @@ fn a_sandbox_whose_network_cannot_be_made_does_not_run() {
     };
     let egress = Egress { way, ..egress(None) };
     let error = home.try_launch(|launch| launch.egress = Some(&egress)).unwrap_err();
-    assert!(error.is_of_network() && error.to_string().contains("there is no link `nothing`"), "{error}");
+    assert!(
+        error.kind() == HostErrorKind::Network && error.to_string().contains("there is no link `nothing`"),
+        "{error}"
+    );
     assert!(!home.guest_ran());
     soon("nobody is left", || processes(&[KEEPER]).is_empty());
 }

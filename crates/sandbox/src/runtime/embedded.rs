@@ -9,11 +9,10 @@ use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use workspace_host::Holder;
-use workspace_host::HostError;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::own_users::{self, OwnUsers};
-use workspace_host::{Process, cgroup, freeze};
+use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
@@ -229,14 +228,16 @@ impl Runtime for Embedded {
             check_egress()?;
         }
         let mut launched = self.launch(order).await?;
-        if matches!(&launched, Err(error @ HostError::Helper(_)) if !error.is_of_network()) {
+        if matches!(&launched, Err(HostError::Helper(error)) if error.kind != HostErrorKind::Network) {
             // Perhaps the holder was killed; a new one makes do.
             self.renew_holder().await?;
             launched = self.launch(order).await?;
         }
         let launched = match launched {
             Ok(launched) => launched,
-            Err(error) if error.is_of_network() => return Err(RuntimeError::Network(error.to_string())),
+            Err(error) if error.kind() == HostErrorKind::Network => {
+                return Err(RuntimeError::Network(error.to_string()));
+            }
             Err(error) => return Err(self.why_not(&error).await),
         };
         Ok(Started { missing: told(&launched.missing) })

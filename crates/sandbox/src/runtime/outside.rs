@@ -31,7 +31,7 @@ pub(super) fn workspace_users(
     match end {
         None => workspace_users::users(holder, process),
         Some(_) if dir.frozen().exists() => {
-            Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
+            Err(HostError::other("the sandbox is frozen, and what is frozen does not end"))
         }
         Some((whose, grace)) => workspace_users::end_users(holder, process, grace, whose),
     }
@@ -66,7 +66,7 @@ pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process
 pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
     let named =
-        |error: io::Error| HostError::Helper(format!("cannot give the workspace to the sandbox: {error}"));
+        |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
     swap_given(&Holder::Machine, process, workspace)
 }

@@ -32,7 +32,7 @@ pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>, user: u32) -> Result<O
 fn around<'a>(overlay: &Overlay<'a>) -> Result<&'a Path> {
     let (upper, work) = (overlay.upper.parent(), overlay.work.parent());
     let both = upper.filter(|_| upper == work);
-    both.ok_or_else(|| HostError::Helper("upper and work are not in one directory".to_owned()))
+    both.ok_or_else(|| HostError::other("upper and work are not in one directory"))
 }
 
 fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, shown: &Shown) -> Result<OwnedFd> {
@@ -42,7 +42,7 @@ fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, shown: &Shown) -> Result<O
         _ => shown.take_up(path),
     };
     let made = context::make_of(xattrs, overlay, &open)?;
-    made.ok_or_else(|| HostError::Helper("the kernel makes overlays only at their place".to_owned()))
+    made.ok_or_else(|| HostError::other("the kernel makes overlays only at their place"))
 }
 
 fn beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
@@ -57,9 +57,7 @@ fn apart(xattrs: Xattrs, overlay: &Overlay<'_>, shown: &Shown) -> Result<OwnedFd
         let thread = std::thread::Builder::new().name("overlay-apart".to_owned());
         let making = thread.spawn_scoped(scope, || in_own_mounts(xattrs, overlay, shown));
         let making = making.doing("start a thread")?;
-        making
-            .join()
-            .unwrap_or_else(|_| Err(HostError::Helper("the thread that mounts has ended".to_owned())))
+        making.join().unwrap_or_else(|_| Err(HostError::other("the thread that mounts has ended")))
     })
 }
 

@@ -89,7 +89,7 @@ impl Trial {
     /// A file that belongs to the user of all sandboxes is this user's in the mount, and what he gets there is theirs.
     fn show(&self, user: u32) -> Result<()> {
         let Some((shared, _)) = owner(&Holder::Machine) else {
-            return Err(HostError::Helper("there is no user to show".to_owned()));
+            return Err(HostError::other("there is no user to show"));
         };
         let owner = |name: &str| -> Result<u32> {
             Ok(fs::symlink_metadata(self.at(name)).doing("look at a file that is shown")?.uid())
@@ -159,14 +159,14 @@ impl Trial {
     }
 
     fn expect(&self, so: bool, otherwise: &str) -> Result<()> {
-        if so { Ok(()) } else { Err(HostError::Helper(otherwise.to_owned())) }
+        if so { Ok(()) } else { Err(HostError::other(otherwise.to_owned())) }
     }
 
     /// Says which filesystem it is, if that is why.
     fn explain(&self, error: HostError) -> HostError {
         let told = matches!(error, HostError::Overlay { .. });
         match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
-            Some(filesystem) if !told => HostError::Helper(format!(
+            Some(filesystem) if !told => HostError::other(format!(
                 "{error} (it is on {filesystem}, which cannot be written to through an overlay)"
             )),
             _ => error,

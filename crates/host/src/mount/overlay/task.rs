@@ -1,26 +1,27 @@
 //! What a helper does for an ordinary user, in the namespaces of his holder.
 
-use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::config::{Overlay, Xattrs};
 use super::{local, probe};
-use crate::error::{HostError, Result};
+use crate::error::Result;
 use crate::helper::client;
+use crate::helper::protocol::Task;
 use crate::mount::remove_tree::remove_tree;
 use crate::namespace::holder::Holder;
 
-/// What the helper is to do.
+/// An operation on overlays in the namespaces of a holder.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct OverlayTask {
     holder: Holder,
-    task: Task,
+    operation: Operation,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Task {
+enum Operation {
     Mount(Directories),
     Replace(Directories),
     Unmount(PathBuf),
@@ -52,80 +53,54 @@ impl Directories {
     }
 }
 
-impl Order {
+impl OverlayTask {
     pub(super) fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Self {
-        Self { holder: holder.clone(), task: Task::Mount(Directories::of(overlay)) }
+        Self { holder: holder.clone(), operation: Operation::Mount(Directories::of(overlay)) }
     }
 
     pub(super) fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Self {
-        Self { holder: holder.clone(), task: Task::Replace(Directories::of(overlay)) }
+        Self { holder: holder.clone(), operation: Operation::Replace(Directories::of(overlay)) }
     }
 
     pub(super) fn unmount(holder: &Holder, at: &Path) -> Self {
-        Self { holder: holder.clone(), task: Task::Unmount(at.to_owned()) }
+        Self { holder: holder.clone(), operation: Operation::Unmount(at.to_owned()) }
     }
 
     pub(super) fn answers(holder: &Holder, path: &Path) -> Self {
-        Self { holder: holder.clone(), task: Task::Answers(path.to_owned()) }
+        Self { holder: holder.clone(), operation: Operation::Answers(path.to_owned()) }
     }
 
     pub(super) fn probe(holder: &Holder, directory: &Path) -> Self {
-        Self { holder: holder.clone(), task: Task::Probe(directory.to_owned()) }
+        Self { holder: holder.clone(), operation: Operation::Probe(directory.to_owned()) }
     }
 
     pub(super) fn remove(holder: &Holder, path: &Path) -> Self {
-        Self { holder: holder.clone(), task: Task::Remove(path.to_owned()) }
+        Self { holder: holder.clone(), operation: Operation::Remove(path.to_owned()) }
     }
 }
 
-/// What went wrong, on its way back. The numbers of errors are kept: who asked may know what to do about some.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Failure {
-    System { action: String, errno: i32 },
-    Overlay { at: PathBuf, errno: i32, reason: String },
-    Other(String),
+/// Has a helper do it; whether there was something to do.
+pub(super) fn call(task: &OverlayTask) -> Result<bool> {
+    client::call(task, &[])
 }
 
-impl Failure {
-    pub(crate) fn of(error: HostError) -> Self {
-        match (error.os_error(), error) {
-            (Some(errno), HostError::System { action, .. }) => Self::System { action, errno },
-            (Some(errno), HostError::Overlay { at, reason, .. }) => Self::Overlay { at, errno, reason },
-            (_, error) => Self::Other(error.to_string()),
+impl Task for OverlayTask {
+    const NAME: &'static str = "overlay";
+    type Reply = bool;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<bool> {
+        self.holder.join()?;
+        match &self.operation {
+            Operation::Mount(directories) => {
+                local::mount(Xattrs::User, &directories.overlay()).map(|()| true)
+            }
+            Operation::Replace(directories) => {
+                local::replace(Xattrs::User, &directories.overlay()).map(|()| true)
+            }
+            Operation::Unmount(at) => local::unmount(at),
+            Operation::Answers(path) => local::answers(path),
+            Operation::Probe(directory) => probe::run(Xattrs::User, directory, None).map(|()| true),
+            Operation::Remove(path) => remove_tree(path).map(|()| true),
         }
     }
-
-    pub(crate) fn into_error(self) -> HostError {
-        match self {
-            Self::System { action, errno } => {
-                HostError::System { action, source: io::Error::from_raw_os_error(errno) }
-            }
-            Self::Overlay { at, errno, reason } => {
-                HostError::Overlay { at, source: io::Error::from_raw_os_error(errno), reason }
-            }
-            Self::Other(text) => HostError::Helper(text),
-        }
-    }
-}
-
-/// What came of it; true if there was something to do.
-type Answer = std::result::Result<bool, Failure>;
-
-/// Has a helper do it.
-pub(super) fn ask(order: &Order) -> Result<bool> {
-    client::ask::<Answer>("overlay", order, &[])?.map_err(Failure::into_error)
-}
-
-/// What the helper does.
-pub(crate) fn run(order: &Order) -> Result<Answer> {
-    order.holder.join()?;
-    let done = match &order.task {
-        Task::Mount(directories) => local::mount(Xattrs::User, &directories.overlay()).map(|()| true),
-        Task::Replace(directories) => local::replace(Xattrs::User, &directories.overlay()).map(|()| true),
-        Task::Unmount(at) => local::unmount(at),
-        Task::Answers(path) => local::answers(path),
-        Task::Probe(directory) => probe::run(Xattrs::User, directory, None).map(|()| true),
-        Task::Remove(path) => remove_tree(path).map(|()| true),
-    };
-    Ok(done.map_err(Failure::of))
 }

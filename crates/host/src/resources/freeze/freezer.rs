@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Note;
 use crate::error::{Doing as _, HostError, Result};
+use crate::helper::error::HostErrorKind;
 use crate::resources::hierarchy::{Version, words};
 
 /// Between two looks at a group that is about to be frozen.
@@ -69,7 +70,7 @@ pub(super) fn freeze(freezer: &Freezer, note: &mut Note, limit: Duration) -> Res
         }
         if Instant::now() > deadline {
             let text = format!("the sandbox's processes did not stop within {} s", limit.as_secs());
-            return Err(HostError::Helper(text));
+            return Err(HostError::of_kind(HostErrorKind::TimedOut, text));
         }
         std::thread::sleep(LOOK);
     }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::freezer::Freezer;
 use crate::error::{Doing as _, HostError, Result};
+use crate::helper::error::HostErrorKind;
 use crate::process::Process;
 
 /// How a sandbox is frozen.
@@ -42,11 +43,11 @@ impl Note {
     pub(super) fn make(path: &Path, noted: &Noted) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(HostError::Helper("the sandbox is frozen already".to_owned()));
+                return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is frozen already"));
             }
             file => file.doing(format!("make {}", path.display()))?,
         };
-        let mut line = serde_json::to_vec(noted).map_err(|error| HostError::Helper(error.to_string()))?;
+        let mut line = serde_json::to_vec(noted).map_err(|error| HostError::other(error.to_string()))?;
         line.push(b'\n');
         let written = file.write_all(&line).doing(format!("write {}", path.display()));
         if let Err(error) = written {

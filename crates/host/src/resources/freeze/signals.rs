@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::record::{Note, One};
 use crate::error::{Doing as _, HostError, Result};
+use crate::helper::error::HostErrorKind;
 use crate::process::{Process, Status, stat, status};
 
 /// How long is waited for one to stop before others are seen to.
@@ -40,7 +41,7 @@ pub(super) fn stop(root: &Process, note: &mut Note, limit: Duration) -> Result<u
     let mut last = None;
     while Instant::now() < deadline {
         if !root.is_running() {
-            return Err(HostError::Helper("the sandbox has ended".to_owned()));
+            return Err(HostError::sandbox_ended());
         }
         if !found.look(root.pid(), deadline).doing("look for the sandbox's processes")? {
             break;
@@ -52,7 +53,7 @@ pub(super) fn stop(root: &Process, note: &mut Note, limit: Duration) -> Result<u
         }
     }
     let text = format!("the sandbox's processes could not all be stopped within {} s", limit.as_secs());
-    Err(HostError::Helper(text))
+    Err(HostError::of_kind(HostErrorKind::TimedOut, text))
 }
 
 struct Stopper<'a> {

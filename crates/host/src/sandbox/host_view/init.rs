@@ -22,7 +22,7 @@ use crate::sandbox::seccomp::Filters;
 
 /// First process of a view, before it is made.
 pub(super) struct Init<'a> {
-    pub(super) order: &'a HostView,
+    pub(super) view: &'a HostView,
     pub(super) user: User,
     pub(super) groups: &'a Groups,
     /// Number of processes it may have, where no group sees to that.
@@ -53,11 +53,11 @@ impl Init<'_> {
         unsafe { libc::setsid() };
         let User { user, group, is_superuser } = self.user;
         Root {
-            mounts: &self.order.mounts,
+            mounts: &self.view.mounts,
             user,
             group,
-            memory: self.order.limits.memory_bytes,
-            nameserver: self.order.egress.is_some(),
+            memory: self.view.limits.memory_bytes,
+            nameserver: self.view.egress.is_some(),
         }
         .build()?;
         loopback().doing("start the loopback network")?;
@@ -131,11 +131,11 @@ impl Init<'_> {
     /// The program's process, and what can be read from when a child ends.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
         let children = watch_children().doing("watch for children")?;
-        let terminal = match self.order.terminal {
+        let terminal = match self.view.terminal {
             Some(size) => Some(open_terminal(size).doing("open a terminal")?),
             None => None,
         };
-        let program = Program::new(self.order)?;
+        let program = Program::new(self.view)?;
         // SAFETY: this process has one thread.
         let pid = unsafe { libc::fork() };
         match pid {
@@ -186,8 +186,8 @@ impl Init<'_> {
             rustix::stdio::dup2_stdin(input).doing("open the input")?;
             rustix::stdio::dup2_stdout(output).doing("open the output")?;
             rustix::stdio::dup2_stderr(errors).doing("open the output for errors")?;
-            rustix::process::chdir(std::path::Path::new(&self.order.cwd))
-                .doing(format!("go to {}", self.order.cwd.display()))?;
+            rustix::process::chdir(std::path::Path::new(&self.view.cwd))
+                .doing(format!("go to {}", self.view.cwd.display()))?;
             // SAFETY: nothing is used from here on but the first three.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filters.apply()
@@ -297,22 +297,21 @@ struct Program {
 }
 
 impl Program {
-    fn new(order: &HostView) -> Result<Self> {
+    fn new(view: &HostView) -> Result<Self> {
         let text = |bytes: &[u8]| {
-            CString::new(bytes)
-                .map_err(|_| HostError::Helper("a NUL in an argument or a variable".to_owned()))
+            CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
         };
         let words: Vec<CString> =
-            order.words.iter().map(|word| text(word.as_bytes())).collect::<Result<_>>()?;
-        let Some(first) = order.words.first() else {
-            return Err(HostError::Helper("no program to run".to_owned()));
+            view.words.iter().map(|word| text(word.as_bytes())).collect::<Result<_>>()?;
+        let Some(first) = view.words.first() else {
+            return Err(HostError::other("no program to run"));
         };
-        let environment = order
+        let environment = view
             .environment
             .iter()
             .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let path =
-            order.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+            view.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
         let candidates: Vec<CString> = if first.as_bytes().contains(&b'/') {
             vec![text(first.as_bytes())?]

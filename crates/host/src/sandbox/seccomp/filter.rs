@@ -21,7 +21,7 @@ impl Filters {
         let programs =
             [allow_list(), deny_list()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
         let programs: std::result::Result<_, seccompiler::BackendError> = programs.collect();
-        Ok(Self(programs.map_err(|error| HostError::Helper(format!("the list of system calls: {error}")))?))
+        Ok(Self(programs.map_err(|error| HostError::other(format!("the list of system calls: {error}")))?))
     }
 
     /// From now on, and for all that come of this process.

@@ -93,7 +93,7 @@ fn add_deleted(
 fn mounts(all: BorrowedFd<'_>) -> Result<HashSet<u64>> {
     let table = text(all, "1/mountinfo").doing("look at the sandbox's mounts")?;
     if table.is_empty() {
-        return Err(HostError::Helper("the sandbox has ended".to_owned()));
+        return Err(HostError::sandbox_ended());
     }
     Ok(table.lines().filter_map(workspace_mount).collect())
 }
