@@ -1,15 +1,16 @@
-//! What the machine can do for sandboxes.
+//! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
-//! [`launch`] starts one: a process of its own, in namespaces of its own, over a root of its own. [`Holder`] keeps
-//! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses, [`quota`]
-//! what a directory holds, [`network`] lets it reach out, [`overlay`] mounts what it works in, and [`freeze`] stops it
-//! for a moment. Nearly everything here that is `unsafe` is a system call.
+//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`Holder`]
+//! keeps the namespaces in which an ordinary user may mount. [`cgroup`] limits and measures the resources of
+//! a sandbox, [`quota`] those of a directory. [`network`] gives a sandbox egress, [`overlay`] mounts
+//! workspaces, and [`freeze`] stops all processes for a moment. Nearly everything that is `unsafe` here is a
+//! system call.
 //!
-//! Whoever links this crate has to call [`helper_main`] first thing in `main`: what must run in a process with one
-//! thread is the same program, started again.
+//! A program that links this crate must call [`helper_main`] first in `main`: work that needs a process with
+//! one thread is done by the same program, started again.
 //!
-//! All of this is Linux. On other systems there is what the docker runtime needs there (`unsupported.rs`), and the rest
-//! says that it cannot be had.
+//! All of this needs Linux. On other systems there is what the docker runtime needs (`unsupported.rs`);
+//! everything else fails with [`HostError::NeedsLinux`].
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
@@ -45,7 +46,7 @@ pub use mount::root::{ETC, FIXED, HIDDEN, PROGRAMS};
 #[doc(hidden)]
 pub use mount::swap::{SwapStep, swap_killed, swap_stalled};
 #[cfg(target_os = "linux")]
-pub use mount::swap::{settle_swap, settle_swap_given, swap, swap_given};
+pub use mount::swap::{settle_swap, settle_swap_preowned, swap, swap_preowned};
 #[cfg(target_os = "linux")]
 pub use mount::{overlay, privileged_files};
 #[cfg(target_os = "linux")]
@@ -60,4 +61,4 @@ pub use sandbox::probe::probe;
 pub use sandbox::{host_view, own_users};
 
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Holder, Process, helper_main, overlay, settle_swap_given, swap_given};
+pub use unsupported::{Holder, Process, helper_main, overlay, settle_swap_preowned, swap_preowned};

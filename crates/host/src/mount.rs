@@ -1,4 +1,4 @@
-//! Mounts: the root and the workspace of a sandbox, overlays, and files below them.
+//! Mounts: root filesystem and workspace of a sandbox, overlays, and access to files below them.
 
 pub(crate) mod attach;
 pub(crate) mod idmap;

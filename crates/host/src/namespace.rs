@@ -1,4 +1,4 @@
-//! Namespaces: the process that holds them, making and entering them, and the ids that exist in them.
+//! Namespaces: the process that holds them, creating and entering them, ids and credentials in them.
 
 pub(crate) mod clone;
 pub(crate) mod credentials;

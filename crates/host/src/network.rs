@@ -1,15 +1,15 @@
-//! The network of a sandbox that may reach out: what it may reach, and who sees to that.
+//! Network of a sandbox with egress: what it may reach, and how that is enforced.
 //!
-//! Between the sandbox's network and the machine's stands a third, the **crossing**: a network namespace with two
-//! links, one to the sandbox and one to the outside, and the fence, which is its routing table. Nothing of the
-//! sandbox's runs there, so nothing inside can go round it: in its own namespace a program may bind to a link and
-//! send past all routes, but what arrives at a crossing is routed or refused. The same routes stand in the sandbox's
-//! namespace too, so that what is not allowed fails at once.
+//! Between the network namespace of the sandbox and that of the host lies a third one, the **router**. It has
+//! two links, one to the sandbox and one to the uplink, and its routing table enforces the egress policy. No
+//! process of the sandbox runs there, so nothing inside can bypass the policy: in its own namespace a program
+//! may bind to a link and ignore all routes, but packets that arrive at the router are routed or rejected.
+//! The namespace of the sandbox has the same routes, so that connections that are not allowed fail at once.
 //!
-//! The **keeper**, one process for each such sandbox, puts this up before anything of the user's runs, answers what
-//! names mean, opens the fence for what an allowed name means, and shuts it for addresses that the machine gets
-//! later. It outlives the server and ends with the sandbox. If it is killed, the crossing goes with it, and nothing
-//! can be reached.
+//! The **network daemon**, one process per sandbox with egress, sets this up before any program of the user
+//! runs. It resolves names, allows the addresses of allowed names, and denies addresses that the host gets
+//! later. It outlives the server and ends with the sandbox. If it is killed, the router namespace goes with
+//! it, and nothing can be reached.
 
 mod allow;
 mod cidr;
@@ -38,12 +38,12 @@ mod uplink;
 
 pub use allow::{Allow, AllowError, Names};
 pub use cidr::{Cidr, CidrError};
-pub use egress::{Egress, RESOLV_CONF, Way};
+pub use egress::{Egress, RESOLV_CONF, Uplink};
 
 #[cfg(target_os = "linux")]
 pub use connect::connect;
 #[cfg(target_os = "linux")]
-pub use uplink::lacks;
+pub use uplink::unavailable_reason;
 
 #[cfg(not(target_os = "linux"))]
-pub use crate::unsupported::network::{connect, lacks};
+pub use crate::unsupported::network::{connect, unavailable_reason};

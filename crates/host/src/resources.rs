@@ -1,4 +1,4 @@
-//! Resources of a sandbox: limits, what it uses, and stopping it for a moment.
+//! Resources of a sandbox: limits, usage, and freezing.
 
 pub mod free_space;
 pub(crate) mod frozen;

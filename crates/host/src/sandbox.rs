@@ -1,4 +1,4 @@
-//! Sandboxes: launching them, their first process, and the processes that use their workspace.
+//! Sandboxes: launching them, their first process, their system calls, and the users of their workspace.
 
 pub(crate) mod layout;
 pub(crate) mod seccomp;

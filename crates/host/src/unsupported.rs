@@ -1,5 +1,5 @@
-//! What there is on systems other than Linux: what the docker runtime and workspaces of plain files need. All else
-//! says that it needs Linux.
+//! Replacements on systems other than Linux: what the docker runtime and workspaces of plain files need.
+//! Everything else fails with [`HostError::NeedsLinux`].
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,100 +9,100 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HostError, Result};
 
-/// Here no helpers are the same program, started again.
+/// Returns `None`: there are no helpers.
 pub fn helper_main() -> Option<ExitCode> {
     None
 }
 
-/// Which process is meant, for good. Containers run on a machine of their own here, whose processes are not seen.
+/// Identity of a process. Containers run in a virtual machine here, so their processes are never seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Process {}
 
 impl Process {
-    /// The process that has this number now.
+    /// Returns the process that has this PID now.
     pub fn of(_pid: Pid) -> Result<Self> {
         Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
     }
 
-    /// Whether it has not ended yet.
+    /// Returns whether the process still runs.
     pub fn is_running(&self) -> bool {
         match *self {}
     }
 }
 
 /// Replaces the workspace of a running sandbox.
-pub fn swap_given(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
+pub fn swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
     match *process {}
 }
 
 /// Returns whether a directory is the workspace of a running sandbox.
-pub fn settle_swap_given(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+pub fn settle_swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
     match *process {}
 }
 
-/// What comes of stopping a sandbox; containers are stopped by their daemon.
+/// Stopping a sandbox; containers are stopped by their daemon.
 pub mod freeze {
-    pub use crate::resources::frozen::{Frozen, Way};
+    pub use crate::resources::frozen::{FreezeMethod, Frozen};
 }
 
-/// What a sandbox looks like from inside.
+/// Paths inside a sandbox.
 pub mod launch {
     pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 }
 
-/// Where mounts are made and namespaces begin.
+/// Namespaces in which mounts and sandboxes are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holder {
-    /// The machine itself.
+    /// Namespaces of the host.
     Machine,
 }
 
 impl Holder {
-    /// Another one there is not.
+    /// Fails: there is no other one.
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
         Err(HostError::NeedsLinux { what: "a namespace to mount in" })
     }
 
-    /// Nothing has to end.
+    /// Does nothing.
     pub fn end(&self) {}
 }
 
-/// What directories take on the disk.
+/// Disk usage of directories.
 pub mod disk_usage {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
 
     use super::Holder;
 
-    /// Least bytes that a file or directory counts for.
+    /// Minimum number of bytes that a file or directory counts for.
     pub const ENTRY_MIN: u64 = 4096;
 
-    /// Where looking ends; everything is looked at here.
+    /// Bounds of a measurement; ignored here.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Bounds {
-        /// After so long.
+        /// Time limit.
         pub time: std::time::Duration,
-        /// When more bytes than this were found.
+        /// Number of bytes at which it ends.
         pub bytes: u64,
     }
 
-    /// What files take.
+    /// Disk usage of a tree.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Usage {
         /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
         pub bytes: u64,
-        /// Files, directories and all else.
+        /// Number of files, directories and other entries.
         pub files: u64,
-        /// True if the walk ended at a bound: there is at least this much.
+        /// True if the walk ended at a bound, so that there may be more.
         pub at_least: bool,
     }
 
-    /// The same as [`measure`].
+    /// Measures like [`measure`]; the bounds are ignored.
     pub fn measure_within(holder: &Holder, path: &Path, _: Bounds) -> Usage {
         measure(holder, path)
     }
 
-    /// Everything below a directory that can be looked at; no symlink is followed.
+    /// Measures everything below a directory that is readable. Symlinks are not followed.
     pub fn measure(_: &Holder, path: &Path) -> Usage {
         let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
         while let Some(path) = open.pop() {
@@ -120,27 +120,27 @@ pub mod disk_usage {
     }
 }
 
-/// The network of a sandbox that may reach out.
+/// Network of a sandbox with egress.
 pub(crate) mod network {
     use crate::error::{HostError, Result};
     use crate::network::egress::Egress;
 
-    /// Why sandboxes cannot reach out.
-    pub fn lacks() -> Option<String> {
+    /// Returns why egress is not available.
+    pub fn unavailable_reason() -> Option<String> {
         Some(needs_linux().to_string())
     }
 
-    /// Gives a sandbox its network.
+    /// Fails.
     pub fn connect(_pid: i32, _egress: &Egress) -> Result<()> {
         Err(needs_linux())
     }
 
     fn needs_linux() -> HostError {
-        HostError::NeedsLinux { what: "the fence around a sandbox that may reach out" }
+        HostError::NeedsLinux { what: "network egress of a sandbox" }
     }
 }
 
-/// Who uses the workspace of a sandbox.
+/// Processes that use the workspace of a sandbox.
 pub mod workspace_users {
     use std::time::Duration;
 
@@ -149,12 +149,12 @@ pub mod workspace_users {
     use crate::error::Result;
     pub use crate::sandbox::workspace_user::{User, Users, Why};
 
-    /// The processes that use it.
+    /// Lists them.
     pub fn users(_holder: &Holder, process: &Process) -> Result<Vec<User>> {
         match *process {}
     }
 
-    /// How many bytes files without a name take.
+    /// Returns the bytes of deleted files that are still open.
     pub fn deleted(_holder: &Holder, process: &Process) -> Result<u64> {
         match *process {}
     }
@@ -170,30 +170,30 @@ pub mod workspace_users {
     }
 }
 
-/// How much a directory may hold.
+/// Quotas of directories.
 pub mod quota {
     use std::path::Path;
 
     use crate::error::{HostError, Result};
 
-    /// Limits what a directory holds.
+    /// Fails with [`HostError::NoQuota`].
     pub fn limit(directory: &Path, _bytes: u64) -> Result<()> {
         let reason = "only Linux has quotas of directories".to_owned();
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
-    /// What it holds by its quota; it has none.
+    /// Returns `None`: there is no quota.
     pub fn used(_directory: &Path) -> Result<Option<super::disk_usage::Usage>> {
         Ok(None)
     }
 
-    /// Lifts its quota; it has none.
+    /// Does nothing: there is no quota.
     pub fn release(_directory: &Path) -> Result<()> {
         Ok(())
     }
 }
 
-/// Overlays, of which there are none.
+/// Overlays, which are not supported.
 pub mod overlay {
     use std::os::fd::{AsFd as _, BorrowedFd};
     use std::os::unix::ffi::OsStrExt as _;
@@ -203,27 +203,27 @@ pub mod overlay {
     use rustix::io::Errno;
 
     use super::Holder;
-    use crate::error::{Doing as _, HostError};
+    use crate::error::{Context as _, HostError};
 
     type Result<T, E = HostError> = std::result::Result<T, E>;
 
-    /// Says that there are none.
+    /// Fails with [`HostError::NoOverlay`].
     pub fn probe(_holder: &Holder, directory: &Path) -> Result<()> {
         let reason = "only Linux has them".to_owned();
         Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
     }
 
-    /// Nothing is mounted anywhere.
+    /// Returns no paths: nothing is mounted.
     pub fn mounted(_holder: &Holder, _below: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
-    /// Nothing is mounted anywhere.
+    /// Returns false: nothing is mounted.
     pub fn unmount(_holder: &Holder, _at: &Path) -> Result<bool> {
         Ok(false)
     }
 
-    /// Removes a directory, or whatever is there, and all below. It never follows a symlink. What is not there is gone.
+    /// Removes a file or a directory and all below. Symlinks are not followed. Succeeds if there is nothing.
     pub fn remove_tree(_holder: &Holder, path: &Path) -> Result<()> {
         let removed = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => {
@@ -234,7 +234,7 @@ pub mod overlay {
         };
         match removed {
             Err(Errno::NOENT) => Ok(()),
-            removed => removed.doing(format!("remove {}", path.display())),
+            removed => removed.context(format!("remove {}", path.display())),
         }
     }
 
@@ -245,12 +245,12 @@ pub mod overlay {
         if FileType::from_raw_mode(mode) != FileType::Directory {
             return unlinkat(parent, name, AtFlags::empty());
         }
-        // Whoever worked there may have left directories that keep even their owner out.
+        // A program may have removed the owner's permissions.
         if mode & 0o700 != 0o700 {
             chmodat(parent, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        // All of them before one goes: what a listing shows while it changes is anybody's guess.
+        // Read before anything is removed: a listing that changes meanwhile may be incomplete.
         let entries: Vec<_> = Dir::read_from(&directory)?.collect::<Result<_, _>>()?;
         for entry in entries {
             let name = entry.file_name().to_bytes();

@@ -49,7 +49,7 @@ impl Lazy {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
         if mounted && shown && !turn.is_showable {
-            turn.is_showable = own_users::can_show(&self.mountpoint);
+            turn.is_showable = own_users::can_idmap(&self.mountpoint);
             if !turn.is_showable {
                 overlay::unmount(holder, &self.mountpoint)?;
                 mounted = false;
@@ -61,7 +61,7 @@ impl Lazy {
             command.args(&self.command.words);
             spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
                 .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
-            turn.is_showable = shown && own_users::can_show(&self.mountpoint);
+            turn.is_showable = shown && own_users::can_idmap(&self.mountpoint);
         }
         Ok(self.mountpoint.join(snapshot.to_string()))
     }
@@ -87,7 +87,7 @@ impl Lazy {
     /// started it meanwhile: one that answers stays.
     pub(crate) fn give_up(&self, holder: &Holder) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_mounted(holder)? && !overlay::answers(holder, &self.mountpoint)? {
+        if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {
             overlay::unmount(holder, &self.mountpoint)?;
         }
         Ok(())

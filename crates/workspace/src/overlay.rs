@@ -111,7 +111,7 @@ impl Overlay {
         match (&self.lazy, mounted) {
             // Perhaps nobody answers there any more.
             (Some(lazy), Err(_))
-                if lower.under.lazy && !overlay::answers(&self.here.get(), &lower.paths[0])? =>
+                if lower.under.lazy && !overlay::is_responding(&self.here.get(), &lower.paths[0])? =>
             {
                 lazy.give_up(&self.here.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {

@@ -101,7 +101,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> Bench {
             sockets: &directory("sockets"),
             output: &directory("output"),
             log: &home.join("agent.log"),
-            note: &home.join("process"),
+            process_file: &home.join("process"),
             limits: Limits::default(),
             egress: None,
             token,

@@ -1,4 +1,4 @@
-//! Having a helper do something.
+//! Client side: sends tasks to the helper server of this process, which is started when it is first needed.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::marker::PhantomData;
@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 
 use super::error::HostErrorKind;
 use super::protocol::{FDS_MAX, SELF_EXEC_ARG, Task, decode_reply, encode};
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::resources::limits;
 
-/// The forker of this process, if one runs.
-static FORKER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
+/// Socket of the helper server, if one runs.
+static SERVER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Has a helper run `task` with `fds`, and waits for its reply.
 pub(crate) fn call<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<T::Reply> {
@@ -42,7 +42,7 @@ pub(crate) struct PendingReply<R> {
 /// Has a helper begin to run `task` with `fds`.
 pub(crate) fn start<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<PendingReply<T::Reply>> {
     let request = encode(task)?;
-    let (mut socket, theirs) = UnixStream::pair().doing("make a socket")?;
+    let (mut socket, theirs) = UnixStream::pair().context("make a socket")?;
     let all: Vec<_> = [theirs.as_fd()].into_iter().chain(fds.iter().copied()).collect();
     send(T::NAME, &all)?;
     drop(theirs);
@@ -52,79 +52,83 @@ pub(crate) fn start<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<Pending
 }
 
 impl<R: DeserializeOwned> PendingReply<R> {
-    /// Waits until the helper has ended.
+    /// Waits for the reply.
     pub(crate) fn wait(mut self) -> Result<R> {
         let mut reply = Vec::new();
-        self.socket.read_to_end(&mut reply).doing("wait for a helper")?;
+        self.socket.read_to_end(&mut reply).context("wait for a helper")?;
         if !reply.is_empty() {
             return decode_reply(&reply);
         }
-        self.sent.doing("tell a helper what to do")?;
+        self.sent.context("tell a helper what to do")?;
         Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended without a word"))
     }
 }
 
-/// Gives a task to the forker, or to a new one if the old one has ended.
-fn send(task: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
-    let tried = forker()?;
-    match send_to(&tried, task, descriptors) {
+/// Sends a task to the helper server, or to a new one if that has ended.
+fn send(task: &str, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let tried = server()?;
+    match send_to(&tried, task, fds) {
         Err(Errno::PIPE | Errno::CONNRESET) => {
-            forget(&tried);
-            send_to(&*forker()?, task, descriptors).doing("give a task to a helper")
+            forget_server(&tried);
+            send_to(&*server()?, task, fds).context("give a task to a helper")
         }
-        sent => sent.doing("give a task to a helper"),
+        sent => sent.context("give a task to a helper"),
     }
 }
 
-fn send_to(forker: impl AsFd, task: &str, descriptors: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+fn send_to(server: impl AsFd, task: &str, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::TOOBIG);
     }
-    sendmsg(forker, &[IoSlice::new(task.as_bytes())], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+    sendmsg(server, &[IoSlice::new(task.as_bytes())], &mut control, SendFlags::NOSIGNAL).map(|_| ())
 }
 
-fn forker() -> Result<Arc<OwnedFd>> {
-    let mut known = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(forker) = &*known {
-        return Ok(forker.clone());
+fn server() -> Result<Arc<OwnedFd>> {
+    let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(server) = &*known {
+        return Ok(server.clone());
     }
     let started = Arc::new(start_server()?);
     *known = Some(started.clone());
     Ok(started)
 }
 
-fn forget(ended: &Arc<OwnedFd>) {
-    let mut known = FORKER.lock().unwrap_or_else(PoisonError::into_inner);
+fn forget_server(ended: &Arc<OwnedFd>) {
+    let mut known = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, ended)) {
         *known = None;
     }
 }
 
-/// Starts this program again.
+/// Starts this program again as the helper server. Returns its socket.
 fn start_server() -> Result<OwnedFd> {
-    limits::raise_open_files().doing("raise the limit of open files")?;
+    limits::raise_open_files_limit().context("raise the limit of open files")?;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .doing("make a socket")?;
+        .context("make a socket")?;
     let mut command = Command::new("/proc/self/exe");
-    // In a group of its own: who interrupts the server at its terminal lets it end what is under way.
+    // In its own process group: Ctrl-C at the terminal of the server must not kill work in progress.
     command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(theirs).process_group(0);
-    // It raises the limit by itself, and knows then what others are to have.
-    limits::usual_open_files(&mut command);
-    let (said, heard) = mpsc::channel();
-    // What is to end with its parent ends with the thread that started it, so that thread stays.
-    let stay = move || match command.spawn() {
+    // The helper server raises the limit itself, and records the original one.
+    limits::reset_open_files_limit(&mut command);
+    let (sender, receiver) = mpsc::channel();
+    // A parent death signal is sent when the thread ends that started the child, so that thread stays.
+    let run = move || match command.spawn() {
         Ok(mut child) => {
-            // The other end of its socket must not stay open here.
+            // The other end of the socket must not stay open here.
             drop(command);
-            drop(said.send(Ok(())));
+            drop(sender.send(Ok(())));
             drop(child.wait());
         }
-        Err(error) => drop(said.send(Err(error))),
+        Err(error) => drop(sender.send(Err(error))),
     };
-    let thread = std::thread::Builder::new().name("forker".to_owned()).spawn(stay);
-    thread.doing("start a thread")?;
-    heard.recv().map_err(io::Error::other).and_then(|started| started).doing("start this program again")?;
+    let thread = std::thread::Builder::new().name("helper-server".to_owned()).spawn(run);
+    thread.context("start a thread")?;
+    receiver
+        .recv()
+        .map_err(io::Error::other)
+        .and_then(|started| started)
+        .context("start this program again")?;
     Ok(ours)
 }

@@ -41,7 +41,7 @@ pub(super) fn handle<T: Task>(request: &[u8], fds: Vec<OwnedFd>) -> Vec<u8> {
     encode_reply(task.and_then(|task| task.run(fds)))
 }
 
-/// Encodes a reply; its error, if it has none or cannot be encoded.
+/// Encodes a reply, or the error if there is none.
 pub(super) fn encode_reply<R: Serialize>(reply: Result<R>) -> Vec<u8> {
     let reply = reply.map_err(HelperError::from);
     encode(&reply).or_else(|error| encode(&Err::<R, _>(HelperError::from(error)))).unwrap_or_default()

@@ -15,7 +15,7 @@ use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::probe::ProbeTask;
 use crate::sandbox::workspace_users::{DeletedFilesTask, WorkspaceUsersTask};
 
-/// Runs a task that is given as JSON; its reply, as JSON.
+/// Function that runs a task given as JSON, and returns its reply as JSON.
 pub(super) type Handler = fn(&[u8], Vec<OwnedFd>) -> Vec<u8>;
 
 const TASKS: [(&str, Handler); 13] = [

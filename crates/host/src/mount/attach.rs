@@ -1,5 +1,5 @@
-//! Mounting into the namespaces of a sandbox from outside: the one way by which a workspace gets into it, whether
-//! the sandbox was launched for it or before anybody knew of it.
+//! Mounting into the mount namespace of a sandbox from outside. Every workspace is mounted this way, whether
+//! the sandbox was launched for it or ahead of time.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::client;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::mounts;
-use crate::mount::workspace::{give, take_up};
+use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
 use crate::namespace::holder::Holder;
 use crate::process::Process;
 use crate::sandbox::layout::WORKSPACE;
@@ -27,14 +27,14 @@ pub(crate) struct AttachTask {
     holder: Holder,
     process: Process,
     workspace: PathBuf,
-    /// The user that the sandbox runs as, if that is one of its own.
+    /// UID of the sandbox on the host, if it has one of its own.
     user: Option<u32>,
 }
 
-/// Mounts a workspace in a sandbox that was launched without one. `process` is its first.
+/// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
 pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
     let user = own_users::of(process)?;
-    give(holder, workspace, user)?;
+    chown_to_sandbox(holder, workspace, user)?;
     let task = AttachTask {
         holder: holder.clone(),
         process: process.clone(),
@@ -56,9 +56,10 @@ impl Task for AttachTask {
 fn run(task: &AttachTask) -> Result<()> {
     let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     task.holder.join()?;
-    // Only now: nobody outside may look at a guest that does not let itself be looked into.
+    // After joining: outside the holder's user namespace nobody may read `/proc` of a guest that is not
+    // dumpable.
     let _lock = lock(&task.process)?;
-    let workspace = take_up(&task.workspace, task.user)?;
+    let workspace = clone_workspace(&task.workspace, task.user)?;
     enter(process.as_fd())?;
     if is_mounted(WORKSPACE)? {
         return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has a workspace"));
@@ -66,38 +67,38 @@ fn run(task: &AttachTask) -> Result<()> {
     mount([(workspace, WORKSPACE)])
 }
 
-/// Two at once would both find the place empty. The lock is on the sandbox's namespace, which is there as long as it
-/// is; somebody inside who takes it hinders nobody but himself.
+/// Locks the mount namespace of a sandbox; otherwise two concurrent tasks could both find no workspace. If a
+/// process inside takes the lock, only its own sandbox is affected.
 pub(crate) fn lock(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
-    let file = File::open(&path).doing("look at the sandbox's mounts")?;
+    let file = File::open(&path).context("look at the sandbox's mounts")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(HostError::of_kind(
             HostErrorKind::Conflict,
             "another workspace is being attached to the sandbox",
         )),
-        done => done.doing("lock the sandbox's mounts").map(|()| file),
+        done => done.context("lock the sandbox's mounts").map(|()| file),
     }
 }
 
-/// Takes this process, which stays there, to the mounts of a process.
+/// Moves this process into the mount namespace of `process`, for good.
 pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
-    move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT).doing("enter the sandbox's mounts")
+    move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT).context("enter the sandbox's mounts")
 }
 
-/// Mounts what was taken up outside.
+/// Mounts trees that were cloned outside.
 pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
     let mut mounts = mounts.into_iter();
     mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))
 }
 
-/// Whether something is mounted at a path in the root.
+/// Returns whether something is mounted at `path`, directly below the root.
 pub(crate) fn is_mounted(path: &str) -> Result<bool> {
     Ok(mount_of(path)? != mount_of("/")?)
 }
 
-/// Which mount a path is in.
+/// Returns the id of the mount that `path` is in.
 fn mount_of(path: &str) -> Result<u64> {
-    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).doing(format!("look at {path}"))?;
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(format!("look at {path}"))?;
     Ok(found.stx_mnt_id)
 }

@@ -1,4 +1,4 @@
-//! Mounting: what the kernel's calls look like from here.
+//! System calls of the mount API.
 
 use std::ffi::CString;
 use std::io;
@@ -8,20 +8,20 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use crate::error::{Doing as _, Result};
+use crate::error::{Context as _, Result};
 
-/// How something may be used where it is mounted. Never for set-user-id programs or devices.
+/// Permitted use of a mount. Set-user-ID programs and, except for `Device`, devices are never permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
-    /// Like `Write`, for files that are no programs.
+    /// Like `Write`, without executing programs.
     Data,
-    /// For devices, which nothing else than these is. What they take can be written to them, but not their metadata.
+    /// Device nodes: the device can be written to, but not the metadata of its node.
     Device,
 }
 
-/// What `mount_setattr` takes.
+/// `struct mount_attr`.
 #[repr(C)]
 #[derive(Default)]
 struct MountAttributes {
@@ -31,60 +31,60 @@ struct MountAttributes {
     user_namespace: u64,
 }
 
-/// A copy of what is mounted at `path` and below, not yet mounted anywhere.
-pub(crate) fn detached(path: &Path, access: Access) -> Result<OwnedFd> {
+/// Clones what is mounted at `path` and below. The result is detached: not mounted anywhere.
+pub(crate) fn clone_tree(path: &Path, access: Access) -> Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(CWD, path, flags).doing(format!("take up {}", path.display()))?;
-    restrict(&tree, access).doing(format!("restrict {}", path.display()))?;
+    let tree = open_tree(CWD, path, flags).context(format!("clone the mount at {}", path.display()))?;
+    restrict(&tree, access).context(format!("restrict {}", path.display()))?;
     Ok(tree)
 }
 
-/// Says how a mount may be used, and that it is nobody else's.
+/// Sets the permitted use of a mount and makes it private.
 pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     let set = match access {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Write => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         Access::Data => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
-        // A device can be written to all the same; its mode, owner and times are the machine's.
+        // Writing to a device needs no writable mount; mode, owner and times of the node belong to the host.
         Access::Device => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
     };
     let attributes = MountAttributes {
         set,
-        // Nothing that is mounted outside later comes in.
+        // Later mounts outside do not propagate into it.
         propagation: libc::MS_PRIVATE,
         ..MountAttributes::default()
     };
-    change(tree.as_fd(), &attributes, libc::AT_RECURSIVE)
+    set_attributes(tree.as_fd(), &attributes, libc::AT_RECURSIVE)
 }
 
-/// Says whether a mount may be written to. It fails with `EBUSY` as long as somebody has a file open for writing.
+/// Sets or clears the read-only flag of a mount. Fails with `EBUSY` while a file is open for writing.
 pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let flag = libc::MOUNT_ATTR_RDONLY;
     let (set, clear) = if read_only { (flag, 0) } else { (0, flag) };
-    change(mount, &MountAttributes { set, clear, ..MountAttributes::default() }, 0)
+    set_attributes(mount, &MountAttributes { set, clear, ..MountAttributes::default() }, 0)
 }
 
-/// Shows files of a mount that is nowhere yet as those users' whom a user namespace makes of their owners.
-pub(crate) fn show(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+/// Sets the id map of a detached mount to that of a user namespace.
+pub(crate) fn set_id_map(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = MountAttributes {
         set: libc::MOUNT_ATTR_IDMAP,
         user_namespace: users.as_raw_fd() as u64,
         ..MountAttributes::default()
     };
-    change(mount, &attributes, 0)
+    set_attributes(mount, &attributes, 0)
 }
 
-/// Tells if an overlay is at a path. Its files are shown to a user by its layers.
+/// Returns whether `path` is on an overlay. Overlays cannot be id-mapped themselves; their layers are.
 pub(crate) fn is_overlay(path: &Path) -> Result<bool> {
     const OVERLAY: i64 = 0x794c_7630;
-    let found = rustix::fs::statfs(path).doing(format!("look at {}", path.display()))?;
+    let found = rustix::fs::statfs(path).context(format!("look at {}", path.display()))?;
     Ok(found.f_type as i64 == OVERLAY)
 }
 
-fn change(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int) -> io::Result<()> {
+fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int) -> io::Result<()> {
     let empty = CString::default();
-    // SAFETY: an open descriptor, an empty text, and a structure of the size that is given.
+    // SAFETY: an open file descriptor, an empty string, and a structure of the given size.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -101,11 +101,11 @@ fn change(mount: BorrowedFd<'_>, attributes: &MountAttributes, how: libc::c_int)
 /// Mounts a detached tree at `path`.
 pub(crate) fn attach(tree: BorrowedFd<'_>, path: &Path) -> Result<()> {
     move_mount(tree, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .doing(format!("mount {}", path.display()))
+        .context(format!("mount {}", path.display()))
 }
 
-/// Makes what is at `source` visible at `target` as well.
+/// Bind-mounts `source` at `target`.
 pub(crate) fn bind(source: &Path, target: &Path, access: Access) -> Result<()> {
-    let tree = detached(source, access)?;
+    let tree = clone_tree(source, access)?;
     attach(tree.as_fd(), target)
 }

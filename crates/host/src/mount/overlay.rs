@@ -1,10 +1,10 @@
-//! Overlays: directories made of read-only layers with a writable one on top.
+//! Overlays: directories of read-only layers with a writable one on top.
 //!
-//! The superuser mounts them here, in this process; for an ordinary user a helper does it in the namespaces of the
-//! holder, where he has rights over what is his. Every path is absolute, and the same in both.
+//! Root mounts them in this process. For an ordinary user a helper does it in the namespaces of the holder,
+//! where he has capabilities over his files. Paths are absolute, and the same in both.
 //!
-//! Mounts are without devices and set-user-id programs, and private: what is mounted in them is seen nowhere else. An
-//! upper must not be in two mounts at once; whoever calls this sees to it.
+//! Mounts have no devices and no set-user-ID programs, and are private. The caller must not mount an upper
+//! directory twice at a time.
 
 pub(crate) mod config;
 mod context;
@@ -19,15 +19,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree;
 use crate::namespace::holder::Holder;
 use crate::namespace::{enter, id_map};
-pub use config::{LAYERS, Overlay, Xattrs};
+pub use config::{LAYERS_MAX, Overlay, Xattrs};
 use task::OverlayTask;
 
-/// Which attributes the overlays of this holder use. The superuser of another user namespace than the machine's, such
-/// as that of a container, may not write trusted ones.
+/// Returns the attributes that overlays of this holder use. Root of another user namespace than the initial
+/// one, such as that of a container, may not write trusted ones.
 pub fn xattrs(holder: &Holder) -> Xattrs {
     match holder {
         Holder::Machine if id_map::is_initial_user_namespace() => Xattrs::Trusted,
@@ -35,7 +35,7 @@ pub fn xattrs(holder: &Holder) -> Xattrs {
     }
 }
 
-/// Mounts an overlay. Where something is mounted already, that is the error `EBUSY` ([`HostError::os_error`]).
+/// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if something is mounted there.
 pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => local::mount(xattrs(holder), overlay),
@@ -43,9 +43,9 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Mounts an overlay in place of what is mounted there. Whoever opens a path below meanwhile finds the one or the
-/// other; where the kernel is older than 6.7, for a moment nothing. Who has something open in the old one, or works
-/// there, stays in it. What cannot be mounted replaces nothing.
+/// Replaces what is mounted at the mount point. A process that opens a path below meanwhile sees the old or
+/// the new files; before Linux 6.7 the directory is briefly empty. Processes keep what they have open in the
+/// old one, and their working directory. On failure nothing is replaced.
 pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => local::replace(xattrs(holder), overlay),
@@ -53,7 +53,8 @@ pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Takes away every mount at a path, even while it is used: who uses it can go on. False if there is none.
+/// Detaches all mounts at a path, even if they are in use: processes keep what they have open. Returns false
+/// if there is none.
 pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::unmount(at),
@@ -61,8 +62,9 @@ pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     }
 }
 
-/// Takes away every mount at a path like [`unmount`], for good: its upper must not be mounted again. The kernel writes out
-/// the whole filesystem of the upper when an overlay ends; the superuser's process does not wait for that.
+/// Detaches all mounts at a path like [`unmount`], for good: the upper directory must not be mounted again.
+/// When an overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function
+/// does not wait for that.
 pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::abandon(at),
@@ -70,32 +72,31 @@ pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
     }
 }
 
-/// The paths below a directory, itself not among them, at which something is mounted.
+/// Returns the mount points below a directory, itself not included.
 pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.doing(format!("look at {}", below.display()))?,
+        found => found.context(format!("look at {}", below.display()))?,
     };
     match holder {
         Holder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
         Holder::Process(held) => {
-            // Kept open: the number means no other process meanwhile.
+            // While it is open, the PID is not reused.
             let _process = held.pidfd().ok_or_else(HostError::holder_gone)?;
             local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", held.pid())), &below)
         }
     }
 }
 
-/// Whether a filesystem answers at a path: one whose process has died does not.
-pub fn answers(holder: &Holder, path: &Path) -> Result<bool> {
+/// Returns whether the filesystem at a path responds. A FUSE filesystem whose daemon has died does not.
+pub fn is_responding(holder: &Holder, path: &Path) -> Result<bool> {
     match holder {
-        Holder::Machine => local::answers(path),
-        Holder::Process(_) => task::call(&OverlayTask::answers(holder, path)),
+        Holder::Machine => local::is_responding(path),
+        Holder::Process(_) => task::call(&OverlayTask::is_responding(holder, path)),
     }
 }
 
-/// Tries all of it in a directory made for that below `directory`, of which nothing stays. The error says what is
-/// missing.
+/// Tries all operations in a temporary directory below `directory`. The error names the missing feature.
 pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     let tried = match holder {
         Holder::Machine => probe::run(xattrs(holder), directory, None),
@@ -104,13 +105,13 @@ pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
 }
 
-/// The same with layers that are shown to a user.
-pub(crate) fn probe_shown(directory: &Path, user: u32) -> Result<()> {
+/// Tries the same with layers that are id-mapped to a user.
+pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
     probe::run(xattrs(&Holder::Machine), directory, Some(user))
 }
 
-/// Removes a directory, or whatever is there, and all below with the holder's rights. It never follows a symlink, and
-/// stops with an error before what is mounted. What is not there is gone.
+/// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not
+/// followed. Fails at a mount point. Succeeds if there is nothing.
 pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
     match holder {
         Holder::Machine => remove_tree::remove_tree(path),
@@ -118,8 +119,8 @@ pub fn remove_tree(holder: &Holder, path: &Path) -> Result<()> {
     }
 }
 
-/// A program that will run in the namespaces of the holder, with the holder's rights. It goes on when this process
-/// ends.
+/// Builds a command that runs `program` in the namespaces of the holder, with its capabilities. The program
+/// outlives this process.
 pub fn command(holder: &Holder, program: &OsStr) -> std::process::Command {
     enter::command(holder, program)
 }

@@ -1,7 +1,8 @@
-//! Files opened with the holder's rights.
+//! Opening files with the capabilities of a holder.
 //!
-//! An ordinary user is superuser over what is his in the namespaces of his holder: there he opens his files of whatever
-//! mode. One helper does it for as long as somebody needs it; one for each file would take longer than reading them.
+//! In the namespaces of his holder an ordinary user has root's capabilities over his own files, and can open
+//! them whatever their mode. One helper serves all requests; a helper per file would take longer than reading
+//! the files.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,84 +19,83 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::client::{self, PendingReply};
 use crate::helper::error::{HelperError, HostErrorKind};
 use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
 use crate::namespace::holder::Holder;
 
-/// Longer than any request: a name and numbers, each byte in at most four characters.
-const MESSAGE: usize = 8 << 10;
+/// Maximum size of a message: a name of 255 bytes as JSON, and numbers.
+const MESSAGE_MAX: usize = 8 << 10;
 
-/// What is wanted of the descriptor that goes with it.
+/// Request, sent with a file descriptor.
 #[derive(Debug, Serialize, Deserialize)]
-enum Wanted {
+enum Request {
     Open { name: Vec<u8>, flags: u32 },
     Attributes,
 }
 
-/// A descriptor goes with it unless it failed.
-type Answer = std::result::Result<(), HelperError>;
+/// Reply, sent with a file descriptor unless it is an error.
+type Reply = std::result::Result<(), HelperError>;
 
-/// The rights that a holder has over files.
+/// Access to files with the capabilities of a holder.
 #[derive(Debug)]
-pub struct Rights {
+pub struct PrivilegedFiles {
     holder: Holder,
-    line: Mutex<Option<Line>>,
+    connection: Mutex<Option<Connection>>,
 }
 
-/// The way to a helper.
+/// Connection to a helper.
 #[derive(Debug)]
-struct Line {
+struct Connection {
     socket: OwnedFd,
     helper: PendingReply<()>,
 }
 
-impl Rights {
-    /// Those of this holder. A helper is started when it is needed.
+impl PrivilegedFiles {
+    /// Returns the access of this holder. The helper is started when it is first needed.
     pub fn of(holder: &Holder) -> Self {
-        Self { holder: holder.clone(), line: Mutex::default() }
+        Self { holder: holder.clone(), connection: Mutex::default() }
     }
 
-    /// Opens a name in a directory. It never follows a symlink, makes nothing and waits for nobody. What is opened may
-    /// be of another kind than it was a moment ago; look at it. What the holder has mounted is not seen through a
-    /// directory that was opened outside.
+    /// Opens a name in a directory. Symlinks are not followed, nothing is created, and it does not block. The
+    /// file may have been replaced by one of another type, so check the result. Mounts of the holder are not
+    /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
         match self.holder {
             Holder::Machine => open(directory, name, flags),
-            Holder::Process(_) => {
-                self.ask(&Wanted::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory)
-            }
+            Holder::Process(_) => self
+                .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
         }
     }
 
-    /// The user attributes of an open file or directory, names and values: the kernel asks for the right to read whoever
-    /// reads them, though he has it open.
+    /// Returns names and values of the `user.*` attributes of an open file or directory. The kernel checks
+    /// the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
             Holder::Machine => attributes(file),
             Holder::Process(_) => {
-                let told = std::fs::File::from(self.ask(&Wanted::Attributes, file)?);
-                serde_json::from_reader(told).map_err(io::Error::from).doing("read attributes")
+                let told = std::fs::File::from(self.request(&Request::Attributes, file)?);
+                serde_json::from_reader(told).map_err(io::Error::from).context("read attributes")
             }
         }
     }
 
-    fn ask(&self, wanted: &Wanted, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match line.take() {
+    fn request(&self, request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match connection.take() {
             Some(open) => open,
-            None => Line::open(&self.holder)?,
+            None => Connection::open(&self.holder)?,
         };
-        send(open.socket.as_fd(), wanted, Some(descriptor)).doing("ask a helper for a file")?;
-        match receive::<Answer>(open.socket.as_fd()).doing("wait for a file")? {
+        send(open.socket.as_fd(), request, Some(descriptor)).context("ask a helper for a file")?;
+        match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
             None => {
                 open.helper.wait()?;
                 Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
             }
             Some((answer, descriptor)) => {
-                *line = Some(open);
+                *connection = Some(open);
                 answer.map_err(HostError::Helper)?;
                 descriptor.ok_or_else(|| HostError::other("nothing was opened"))
             }
@@ -103,11 +103,11 @@ impl Rights {
     }
 }
 
-impl Line {
+impl Connection {
     fn open(holder: &Holder) -> Result<Self> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .doing("make a socket")?;
+                .context("make a socket")?;
         let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[theirs.as_fd()])?;
         Ok(Self { socket, helper })
     }
@@ -133,33 +133,33 @@ fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
         return Err(HostError::other("nobody to open files for"));
     };
     holder.join()?;
-    while let Some((wanted, descriptor)) = receive::<Wanted>(socket.as_fd()).doing("wait for a name")? {
+    while let Some((request, descriptor)) = receive::<Request>(socket.as_fd()).context("wait for a name")? {
         let got = descriptor
             .ok_or_else(|| HostError::other("nothing to open it in"))
-            .and_then(|descriptor| get(&wanted, descriptor.as_fd()));
+            .and_then(|descriptor| get(&request, descriptor.as_fd()));
         let (answer, got) = match got {
             Ok(got) => (Ok(()), Some(got)),
             Err(error) => (Err(error.into()), None),
         };
         let got = got.as_ref().map(OwnedFd::as_fd);
-        send::<Answer>(socket.as_fd(), &answer, got).doing("give what was opened")?;
+        send::<Reply>(socket.as_fd(), &answer, got).context("give what was opened")?;
     }
     Ok(())
 }
 
-fn get(wanted: &Wanted, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
-    match wanted {
-        Wanted::Open { name, flags } => {
-            let name = CString::new(name.as_slice()).map_err(io::Error::from).doing("open a name")?;
+fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+    match request {
+        Request::Open { name, flags } => {
+            let name = CString::new(name.as_slice()).map_err(io::Error::from).context("open a name")?;
             open(descriptor, &name, OFlags::from_bits_retain(*flags))
         }
-        Wanted::Attributes => {
+        Request::Attributes => {
             let found = serde_json::to_vec(&attributes(descriptor)?);
-            let found = found.map_err(io::Error::from).doing("tell the attributes")?;
+            let found = found.map_err(io::Error::from).context("tell the attributes")?;
             let memory = rustix::fs::memfd_create("attributes", rustix::fs::MemfdFlags::CLOEXEC);
-            let mut memory = std::fs::File::from(memory.doing("make room for attributes")?);
-            io::Write::write_all(&mut memory, &found).doing("tell the attributes")?;
-            io::Seek::rewind(&mut memory).doing("tell the attributes")?;
+            let mut memory = std::fs::File::from(memory.context("make room for attributes")?);
+            io::Write::write_all(&mut memory, &found).context("tell the attributes")?;
+            io::Seek::rewind(&mut memory).context("tell the attributes")?;
             Ok(memory.into())
         }
     }
@@ -177,9 +177,9 @@ fn send<T: Serialize>(socket: BorrowedFd<'_>, what: &T, with: Option<BorrowedFd<
     Ok(())
 }
 
-/// None when the other end is gone.
+/// Receives a message. Returns `None` when the other end is closed.
 fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Option<OwnedFd>)>> {
-    let mut text = [0; MESSAGE];
+    let mut text = [0; MESSAGE_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {

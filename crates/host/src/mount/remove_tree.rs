@@ -1,5 +1,4 @@
-//! Removing trees, the only way in which the product does it: by descriptors, however deep a tree is, in a time that grows
-//! with the number of its files alone.
+//! Removing trees by file descriptors: of any depth, in linear time, and without following symlinks.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -11,47 +10,47 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 
-/// Everything to its owner.
-const OWNER: Mode = Mode::RWXU;
-/// So deep a walk goes at once; what lies deeper is brought up first, so that no tree is too deep.
-const DEEP: usize = 64;
-/// So often a directory is emptied again that somebody fills.
-const PATIENCE: usize = 100;
+/// Permissions of a directory whose owner may do everything.
+const OWNER_ALL: Mode = Mode::RWXU;
+/// Maximum depth of the recursion. Deeper directories are moved to the top first.
+const DEPTH_MAX: usize = 64;
+/// Number of attempts to remove a directory in which other processes create files.
+const ATTEMPTS: usize = 100;
 
-/// Removes a directory, or whatever is there, and all below. It never follows a symlink, and stops with an error before
-/// what is mounted. Directories that their owner closed to himself are opened. What is not there is gone.
+/// Removes a file or a directory and all below. Symlinks are not followed. Fails at a mount point.
+/// Directories without permissions for their owner are made accessible. Succeeds if there is nothing.
 pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     let action = || format!("remove {}", path.display());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Errno::INVAL).doing(action());
+        return Err(Errno::INVAL).context(action());
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = match openat(CWD, parent, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        parent => parent.doing(action())?,
+        parent => parent.context(action())?,
     };
-    let name = CString::new(name.as_encoded_bytes()).map_err(std::io::Error::from).doing(action())?;
-    let mut removal = Removal { top: None, brought_up: 0 };
+    let name = CString::new(name.as_encoded_bytes()).map_err(std::io::Error::from).context(action())?;
+    let mut removal = Removal { top: None, hoisted: 0 };
     removal.remove(parent.as_fd(), &name, 0).map_err(|(inside, errno)| HostError::System {
         action: format!("remove {} of {}", inside.to_string_lossy(), path.display()),
         source: errno.into(),
     })
 }
 
-/// What was not removed, and why.
+/// Name that could not be removed, and the error.
 type Failed = (CString, Errno);
 
 struct Removal {
     /// The directory that is removed.
     top: Option<OwnedFd>,
-    /// Directories that were moved to there.
-    brought_up: usize,
+    /// Number of directories that were moved to it.
+    hoisted: usize,
 }
 
 impl Removal {
-    /// Removes one name, whatever it is.
+    /// Removes one name, of any type.
     fn remove(
         &mut self,
         parent: BorrowedFd<'_>,
@@ -60,7 +59,7 @@ impl Removal {
     ) -> std::result::Result<(), Failed> {
         match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            // The second where it is a directory and the rules of POSIX hold.
+            // `EPERM` is the error of POSIX for a directory.
             Err(Errno::ISDIR | Errno::PERM) => self.remove_directory(parent, name, depth),
             Err(errno) => Err((name.to_owned(), errno)),
         }
@@ -73,38 +72,38 @@ impl Removal {
         depth: usize,
     ) -> std::result::Result<(), Failed> {
         let failed = |errno| (name.to_owned(), errno);
-        // Most are empty, or have been emptied.
+        // Most are empty, or were emptied before.
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => {}
             Err(errno) => return Err(failed(errno)),
         }
-        if depth > DEEP && self.bring_up(parent, name).map_err(failed)? {
+        if depth > DEPTH_MAX && self.hoist(parent, name).map_err(failed)? {
             return Ok(());
         }
         let directory = open_directory(parent, name).map_err(failed)?;
         if depth == 0 {
             self.top = Some(rustix::io::fcntl_dupfd_cloexec(&directory, 3).map_err(failed)?);
         }
-        let (mut patience, mut opened) = (PATIENCE, false);
+        let (mut attempts, mut opened) = (ATTEMPTS, false);
         loop {
-            let before = self.brought_up;
+            let before = self.hoisted;
             match self.empty(directory.as_fd(), name, depth) {
-                // Its owner may not change it, but may change that.
+                // The owner may not modify the directory, but may change its mode.
                 Err((_, Errno::ACCESS)) if !opened => {
                     opened = true;
-                    fchmod(&directory, OWNER).map_err(failed)?;
+                    fchmod(&directory, OWNER_ALL).map_err(failed)?;
                     continue;
                 }
-                // Not a second time, at whatever level.
+                // Only once: `EPERM` is not retried at any level.
                 Err((inside, Errno::ACCESS)) => return Err((inside, Errno::PERM)),
                 emptied => emptied?,
             }
             match unlinkat(parent, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                Err(Errno::NOTEMPTY | Errno::EXIST) if self.brought_up > before => {}
-                // Somebody still makes files there.
-                Err(Errno::NOTEMPTY | Errno::EXIST) if patience > 0 => patience -= 1,
+                Err(Errno::NOTEMPTY | Errno::EXIST) if self.hoisted > before => {}
+                // Another process still creates files there.
+                Err(Errno::NOTEMPTY | Errno::EXIST) if attempts > 0 => attempts -= 1,
                 Err(errno) => return Err(failed(errno)),
             }
         }
@@ -134,18 +133,18 @@ impl Removal {
     }
 
     /// Moves a directory to the top, to be removed from there.
-    fn bring_up(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
+    fn hoist(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
         let Some(top) = &self.top else { return Ok(false) };
         let mut opened = false;
         loop {
-            self.brought_up += 1;
-            let new = format!("workspace-removal-{}", self.brought_up);
+            self.hoisted += 1;
+            let new = format!("workspace-removal-{}", self.hoisted);
             match renameat(parent, name, top, new) {
                 Ok(()) => return Ok(true),
-                // Its entry `..` changes with it.
+                // Moving a directory changes its entry `..`.
                 Err(Errno::ACCESS) if !opened => {
                     opened = true;
-                    open_up(parent, name)?;
+                    add_owner_permissions(parent, name)?;
                 }
                 // The name is taken.
                 Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
@@ -155,27 +154,27 @@ impl Removal {
     }
 }
 
-/// Directories are not left: neither by what is mounted there nor by a symlink.
+/// Resolution flags: neither mount points nor symlinks are crossed.
 const RESOLVE: ResolveFlags =
     ResolveFlags::NO_XDEV.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::BENEATH);
 
-/// Opens a directory in which nothing is mounted from elsewhere. One that is closed to its owner is opened up first.
+/// Opens a directory that is no mount point. If its owner has no permissions, they are added first.
 fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || openat2(parent, name, flags, Mode::empty(), RESOLVE);
     let opened = match open() {
-        Err(Errno::ACCESS) => open_up(parent, name).and_then(|()| open()),
+        Err(Errno::ACCESS) => add_owner_permissions(parent, name).and_then(|()| open()),
         opened => opened,
     };
-    // Something is mounted there.
+    // It is a mount point.
     opened.map_err(|errno| if errno == Errno::XDEV { Errno::BUSY } else { errno })
 }
 
-/// Gives a directory's owner every right to it. By a descriptor: the name may be a symlink by now.
-fn open_up(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+/// Gives the owner of a directory all permissions, by descriptor, because the name may have become a symlink.
+fn add_owner_permissions(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let closed = openat2(parent, name, flags, Mode::empty(), RESOLVE)?;
-    chmod(format!("/proc/self/fd/{}", closed.as_raw_fd()), OWNER)
+    chmod(format!("/proc/self/fd/{}", closed.as_raw_fd()), OWNER_ALL)
 }
 
 #[cfg(test)]
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_deeper_than_any_path_is_removed_and_links_are_not_followed() {
+    fn a_tree_deeper_than_path_max_is_removed_without_following_symlinks() {
         let home = tempfile::tempdir().unwrap();
         let (tree, outside) = (home.path().join("tree"), home.path().join("outside"));
         fs::create_dir(&tree).unwrap();
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_closed_to_their_owner_are_removed() {
+    fn directories_without_owner_permissions_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let tree = home.path().join("tree");
         fs::create_dir_all(tree.join("a/b")).unwrap();

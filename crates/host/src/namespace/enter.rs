@@ -1,36 +1,36 @@
-//! Running a program in the namespaces of a holder: this program again, which goes there and becomes the other.
+//! Programs in the namespaces of a holder: this program, started again, joins them and executes the other.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::protocol::SELF_EXEC_ARG;
 use crate::namespace::holder::Holder;
 use crate::process::Process;
 use crate::resources::limits;
 
-/// What follows [`SELF_EXEC_ARG`] in such a start: then the holder, the program and its words.
-pub(crate) const ENTER: &str = "enter";
+/// Second argument of such a start. The holder, the program and its arguments follow.
+pub(crate) const ENTER_ARG: &str = "enter";
 
-/// See [`overlay::command`](crate::overlay::command).
+/// Builds a command that runs `program` in the namespaces of `holder`.
 pub(crate) fn command(holder: &Holder, program: &OsStr) -> Command {
     let mut command = match holder {
         Holder::Machine => Command::new(program),
         Holder::Process(held) => {
             let mut command = Command::new("/proc/self/exe");
-            command.args([SELF_EXEC_ARG, ENTER, &held.word()]).arg(program);
+            command.args([SELF_EXEC_ARG, ENTER_ARG, &held.to_arg()]).arg(program);
             command
         }
     };
-    limits::usual_open_files(&mut command);
+    limits::reset_open_files_limit(&mut command);
     command
 }
 
-/// What the process so started does; comes back only with what went wrong.
+/// Joins the holder and executes the program. Returns only on failure.
 pub(crate) fn run() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(3).collect();
-    match become_program(&words) {
+    let arguments: Vec<OsString> = std::env::args_os().skip(3).collect();
+    match exec_in_namespaces(&arguments) {
         Ok(never) => match never {},
         Err(error) => {
             eprintln!("{error}");
@@ -39,12 +39,12 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn become_program(words: &[OsString]) -> Result<std::convert::Infallible> {
-    let [holder, program, words @ ..] = words else {
+fn exec_in_namespaces(arguments: &[OsString]) -> Result<std::convert::Infallible> {
+    let [holder, program, arguments @ ..] = arguments else {
         return Err(HostError::other("no program to run"));
     };
-    let held = holder.to_str().and_then(Process::from_word);
+    let held = holder.to_str().and_then(Process::from_arg);
     let held = held.ok_or_else(|| HostError::other("not a holder"))?;
     Holder::Process(held).join()?;
-    Err(Command::new(program).args(words).exec()).doing(format!("run {}", program.display()))
+    Err(Command::new(program).args(arguments).exec()).context(format!("run {}", program.display()))
 }

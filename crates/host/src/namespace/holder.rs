@@ -1,8 +1,8 @@
-//! The holder: a process that keeps a user and a mount namespace.
+//! The holder: a process that keeps a user and a mount namespace alive.
 //!
-//! An ordinary user may mount only inside a user namespace of his own, and what is mounted there goes with its
-//! last process. So that mounts outlive the server, a process that does nothing else keeps the namespace; a new
-//! server joins the same holder and finds every mount. The superuser needs none: his namespace is the machine's.
+//! An ordinary user may mount only inside his own user namespace, and its mounts go with its last process. So
+//! that mounts outlive the server, a process that does nothing else keeps the namespace; a new server joins
+//! the same holder and finds every mount. Root needs none and uses the namespaces of the host.
 
 use std::fs;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -14,45 +14,46 @@ use rustix::process::{getegid, geteuid, setsid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::namespace::{clone, id_map};
 use crate::process::Process;
 
-/// Where a holder is noted in its directory.
-const NOTE: &str = "holder";
+/// Name of the file, in the directory of a holder, that records its process.
+const HOLDER_FILE: &str = "holder";
 
-/// Where mounts are made and namespaces begin.
+/// Namespaces in which mounts and sandboxes are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holder {
-    /// The machine's own namespaces, for the superuser.
+    /// Namespaces of the host, for root.
     Machine,
-    /// Those of this process.
+    /// Namespaces of this process.
     Process(Process),
 }
 
 impl Holder {
-    /// The holder noted in `directory`, or a new one. Of several processes that look for one at once, one makes it.
+    /// Returns the holder recorded in `directory`, or starts one. Of several concurrent callers one starts
+    /// it.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {
             return Ok(Self::Machine);
         }
-        if let Some(held) = noted(directory) {
+        if let Some(held) = recorded(directory) {
             return Ok(Self::Process(held));
         }
         client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
     }
 
-    /// Takes this process, which has one thread, into the namespaces.
+    /// Moves this process, which must have one thread, into the namespaces.
     pub(crate) fn join(&self) -> Result<()> {
         let Self::Process(held) = self else { return Ok(()) };
         let fd = held.pidfd().ok_or_else(HostError::holder_gone)?;
         let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
-        move_into_thread_name_spaces(fd.as_fd(), both).doing("join the holder")
+        move_into_thread_name_spaces(fd.as_fd(), both).context("join the holder")
     }
 
-    /// Ends the holder, and with it what is mounted there.
+    /// Kills the holder. Its mounts go with it.
     pub fn end(&self) {
         if let Self::Process(held) = self {
             held.kill();
@@ -60,11 +61,11 @@ impl Holder {
     }
 }
 
-/// The holder of a directory, if there is one.
-fn noted(directory: &Path) -> Option<Process> {
-    // A note that nobody understands is as good as none: whoever it meant cannot be joined.
-    let noted = Process::read(&directory.join(NOTE)).ok().flatten();
-    noted.filter(Process::is_running)
+/// Returns the holder of a directory, if it still runs.
+fn recorded(directory: &Path) -> Option<Process> {
+    // A file that cannot be read is as good as none: there is no way to find that process.
+    let recorded = Process::read(&directory.join(HOLDER_FILE)).ok().flatten();
+    recorded.filter(Process::is_running)
 }
 
 /// Finds the holder of a directory, or makes one.
@@ -82,41 +83,42 @@ impl Task for StartHolderTask {
     }
 }
 
-/// Finds the holder or makes one; run in a process of its own, so that the lock is kept to the end whatever happens
-/// to the server.
+/// Finds or starts the holder. Runs in a helper, so that the lock is kept to the end even if the server is
+/// killed.
 fn run(directory: &Path) -> Result<Process> {
-    let lock = fs::File::create(directory.join("holder.lock")).doing("make the holder's lock")?;
-    flock(&lock, FlockOperation::LockExclusive).doing("lock the holder")?;
-    if let Some(held) = noted(directory) {
+    let lock = fs::File::create(directory.join("holder.lock")).context("make the holder's lock")?;
+    flock(&lock, FlockOperation::LockExclusive).context("lock the holder")?;
+    if let Some(held) = recorded(directory) {
         return Ok(held);
     }
     let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    let mut child = clone::child(namespaces, None, |parent| match hold(parent, &lock) {
+    let mut child = clone::spawn(namespaces, None, |parent| match hold_namespaces(parent, &lock) {
         Ok(never) => match never {},
         Err(error) => error,
     })
-    .map_err(no_namespaces)?;
-    let made = accompany(&mut child, &directory.join(NOTE));
+    .map_err(explain_refusal)?;
+    let made = set_up(&mut child, &directory.join(HOLDER_FILE));
     if made.is_err() {
         child.kill();
     }
     made
 }
 
-/// What the helper does while the holder gets ready. If it ends before the note is written, so does the holder.
-fn accompany(child: &mut clone::Child, note: &Path) -> Result<Process> {
-    let one = |outside| [id_map::Range { inside: 0, outside, count: 1 }];
+/// Maps ids and records the holder while it starts. If the helper ends before the file is written, so does
+/// the holder.
+fn set_up(child: &mut clone::Child, file: &Path) -> Result<Process> {
+    let one = |outside| [id_map::IdRange { inside: 0, outside, count: 1 }];
     let held = Process::of(child.pid)?;
-    id_map::map(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
-    child.done()?;
-    child.ready()?;
-    held.note(note)?;
-    child.done()?;
+    id_map::write(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
+    child.notify()?;
+    child.wait_ready()?;
+    held.save(file)?;
+    child.notify()?;
     Ok(held)
 }
 
-/// Says what to do where namespaces cannot be made at all.
-pub(crate) fn no_namespaces(error: HostError) -> HostError {
+/// Turns errors that mean "namespaces cannot be created" into one with a remedy.
+pub(crate) fn explain_refusal(error: HostError) -> HostError {
     use rustix::io::Errno;
     let refused = [Errno::PERM, Errno::NOSPC, Errno::INVAL, Errno::NOSYS, Errno::USERS];
     match error {
@@ -129,32 +131,32 @@ pub(crate) fn no_namespaces(error: HostError) -> HostError {
     }
 }
 
-fn hold(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
-    // SAFETY: this process's copy, which nothing uses; left open it would keep the lock for good.
+fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
+    // SAFETY: a copy of the descriptor that nothing here uses; left open, it would keep the lock for ever.
     unsafe { libc::close(lock.as_raw_fd()) };
     parent.wait()?;
-    // What happens on the machine is seen here; what happens here is not seen there.
+    // Mounts of the host propagate into the namespace, but not the other way round.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .doing("keep mounts to the holder")?;
-    // Out of the group that is killed with the server.
-    setsid().doing("begin a session")?;
-    let_go_of_output()?;
-    parent.done()?;
+        .context("keep mounts to the holder")?;
+    // Out of the process group that is killed with the server.
+    setsid().context("begin a session")?;
+    detach_stdio()?;
+    parent.notify()?;
     parent.wait()?;
-    // The helper's own descriptors, of which the one it answers through must not stay open here.
+    // The descriptors of the helper; its reply socket must not stay open here.
     // SAFETY: nothing is used from here on.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     loop {
-        // SAFETY: waits for a signal; those that end the process do.
+        // SAFETY: waits for a signal, which ends the process.
         unsafe { libc::pause() };
     }
 }
 
-/// The terminal the server was started at is nothing of what stays.
-pub(crate) fn let_go_of_output() -> Result<()> {
-    let null = fs::File::options().read(true).write(true).open("/dev/null").doing("open /dev/null")?;
+/// Detaches standard input, output and error from the terminal of the server.
+pub(crate) fn detach_stdio() -> Result<()> {
+    let null = fs::File::options().read(true).write(true).open("/dev/null").context("open /dev/null")?;
     rustix::stdio::dup2_stdin(&null)
         .and_then(|()| rustix::stdio::dup2_stdout(&null))
         .and_then(|()| rustix::stdio::dup2_stderr(&null))
-        .doing("let go of the output")
+        .context("let go of the output")
 }

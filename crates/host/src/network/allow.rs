@@ -1,4 +1,4 @@
-//! What a sandbox may reach: ranges of addresses, and names.
+//! Allow lists: ranges of addresses, and host names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cidr::{Cidr, CidrError};
 
-/// As long as a name can be.
+/// Maximum length of a host name, in bytes.
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
@@ -15,28 +15,28 @@ const LABEL_MAX: usize = 63;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Allow {
-    /// These addresses.
+    /// Any address in this range.
     Addresses(Cidr),
-    /// What these names mean.
+    /// Addresses that these names resolve to.
     Names(Names),
 }
 
-/// Names that are allowed, in small letters.
+/// Host names, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Names {
-    /// Exactly this one.
+    /// This name only.
     One(String),
-    /// All below this one.
+    /// All names below this one, but not the name itself.
     Below(String),
 }
 
-/// Why a text is no entry of an allow list.
+/// Error of parsing an entry of an allow list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
-    /// It looks like addresses.
+    /// Looks like a range of addresses, but is not a valid one.
     #[error(transparent)]
     Addresses(#[from] CidrError),
-    /// It looks like a name.
+    /// Looks like a host name, but is not a valid one.
     #[error(
         "`{0}` is no host name such as example.com or *.example.com, without port and path, and no range of IPv4 \
          addresses such as 10.1.0.0/16"
@@ -45,7 +45,7 @@ pub enum AllowError {
 }
 
 impl Names {
-    /// Whether a name, in small letters and without a dot at its end, is one of them.
+    /// Returns whether `name` matches. It must be in lower case and without a trailing dot.
     pub fn include(&self, name: &str) -> bool {
         match self {
             Self::One(one) => name == one,
@@ -60,11 +60,11 @@ impl FromStr for Allow {
     type Err = AllowError;
 
     fn from_str(text: &str) -> Result<Self, AllowError> {
-        // A name's last part is never a number, and a name has neither a colon nor a slash.
+        // The last label of a host name is never a number, and a host name has neither colon nor slash.
         let last = text.rsplit('.').next().unwrap_or_default();
         if text.contains([':', '/']) || last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
             let letters = text.bytes().any(|byte| byte.is_ascii_alphabetic());
-            // With a letter it is an address of the web, or a name with a port; six parts of IPv6 have some too.
+            // With a letter it is a URL, or a name with a port. IPv6 addresses have letters, too.
             return match text.parse() {
                 Err(_) if letters && !text.contains("::") => Err(AllowError::Name(text.to_owned())),
                 addresses => Ok(Self::Addresses(addresses?)),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_a_name_or_addresses() {
+    fn entries_are_names_or_ranges() {
         for (text, shown) in [
             ("PyPI.org", "pypi.org"),
             ("*.npmjs.org", "*.npmjs.org"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_means_everything_below_and_not_the_name_itself() {
+    fn a_wildcard_matches_subdomains_only() {
         let below = names("*.example.com");
         assert!(below.include("a.example.com") && below.include("a.b.example.com"));
         for other in ["example.com", ".example.com", "notexample.com", "example.com.evil.org", "com"] {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Addresses whose first bits are the same.
+/// Range of addresses that share a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidr {
@@ -14,53 +14,53 @@ pub struct Cidr {
     bits: u8,
 }
 
-/// Why a text is no range of addresses.
+/// Error of parsing a range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// It is one of IPv6, which sandboxes do not have.
+    /// An IPv6 range. Sandboxes have no IPv6.
     #[error("`{0}` is IPv6; sandboxes reach IPv4 only")]
     Version(String),
-    /// It is something else.
+    /// Not a range of addresses.
     #[error("`{0}` is no range of IPv4 addresses such as 10.1.0.0/16")]
     Form(String),
-    /// Some of its last bits are not zero, so that another range may be meant.
+    /// Some bits after the prefix are not zero, so that the range may be a typo.
     #[error("`{given}` has bits beyond its length; `{meant}` has not")]
     Bits {
-        /// What was given.
+        /// Text that was parsed.
         given: String,
-        /// What may be meant.
+        /// Range with these bits cleared.
         meant: Cidr,
     },
 }
 
 impl Cidr {
-    /// The first `bits` bits of `address`; 32 at most count.
+    /// Returns the range of the first `bits` bits of `address`. More than 32 count as 32.
     pub const fn new(address: Ipv4Addr, bits: u8) -> Self {
         let bits = if bits > 32 { 32 } else { bits };
         Self { address: Ipv4Addr::from_bits(address.to_bits() & mask(bits)), bits }
     }
 
-    /// One address.
+    /// Returns the range of a single address.
     pub const fn one(address: Ipv4Addr) -> Self {
         Self::new(address, 32)
     }
 
-    /// Its first address.
+    /// Returns the first address.
     pub fn address(self) -> Ipv4Addr {
         self.address
     }
 
-    /// How many bits are the same.
+    /// Returns the length of the prefix, in bits.
     pub fn bits(self) -> u8 {
         self.bits
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns whether all addresses of `other` are in this range.
     pub fn covers(self, other: Self) -> bool {
         self.bits <= other.bits && other.address.to_bits() & mask(self.bits) == self.address.to_bits()
     }
 
-    /// Whether an address is in it.
+    /// Returns whether the range contains `address`.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         self.covers(Self::one(address))
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_an_address_and_a_length() {
+    fn ranges_are_parsed_and_formatted() {
         assert_eq!(cidr("10.1.0.0/16").to_string(), "10.1.0.0/16");
         assert_eq!(cidr("192.168.7.9").to_string(), "192.168.7.9/32");
         assert_eq!(cidr("0.0.0.0/0").bits(), 0);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_covers_what_begins_with_its_bits() {
+    fn a_range_covers_addresses_with_its_prefix() {
         assert!(cidr("0.0.0.0/0").covers(cidr("255.255.255.255")));
         assert!(cidr("10.0.0.0/8").covers(cidr("10.0.0.0/8")));
         assert!(!cidr("10.0.0.0/8").covers(cidr("0.0.0.0/0")));

@@ -1,4 +1,4 @@
-//! Giving its network to a sandbox that somebody else runs.
+//! Network of a sandbox that another runtime runs.
 
 use std::os::fd::OwnedFd;
 
@@ -20,7 +20,7 @@ pub(crate) struct ConnectTask {
     egress: Egress,
 }
 
-/// Gives a sandbox that exists and has run nothing yet its network. `pid` is its first process.
+/// Sets up the network of a sandbox that exists but has not run any program yet. `pid` is its first process.
 pub fn connect(pid: i32, egress: &Egress) -> Result<()> {
     let pid = Pid::from_raw(pid).ok_or_else(HostError::sandbox_ended)?;
     let task = ConnectTask { process: Process::of(pid)?, egress: egress.clone() };

@@ -1,4 +1,4 @@
-//! What a sandbox may reach, and by which uplink.
+//! Egress configuration: what a sandbox may reach, and through which uplink.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 use super::allow::Allow;
 use super::cidr::Cidr;
 
-/// What programs inside find in `/etc/resolv.conf`.
+/// Content of `/etc/resolv.conf` in a sandbox with egress.
 pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
 
-/// What a sandbox may reach, and by which way.
+/// Egress configuration of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// All that it may reach; none for everything that is not denied.
+    /// Allow list. `None` allows everything that is not denied.
     pub allow: Option<Vec<Allow>>,
-    /// What it may not reach, unless something more specific is allowed.
+    /// Denied ranges. A more specific entry of the allow list wins.
     pub deny: Vec<Cidr>,
-    /// Ports of the machine that it may reach all the same, over TCP.
+    /// TCP ports of the host that are allowed although its addresses are denied.
     pub except: Vec<SocketAddrV4>,
-    /// Who is asked what names mean; none for whom the machine asks.
+    /// Upstream DNS server. `None` uses that of the host.
     pub dns: Option<SocketAddr>,
-    /// The way out.
-    pub way: Way,
+    /// Uplink of the router.
+    pub uplink: Uplink,
 }
 
-/// How packets leave the crossing.
+/// Uplink: how packets leave the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
-    /// Through a program that opens connections for the sandbox: `pasta`, or else `slirp4netns`.
+pub enum Uplink {
+    /// A program that opens connections on behalf of the sandbox: `pasta`, or else `slirp4netns`.
     Program,
-    /// Through the link that the sandbox was given by somebody else, and that is taken from it.
+    /// The link that another runtime gave the sandbox. It is moved into the router.
     Link {
-        /// Its name, inside.
+        /// Name of the link, in the sandbox.
         name: String,
-        /// The sandbox's address in that network.
+        /// Address of the sandbox in the network of the link.
         address: Ipv4Addr,
-        /// Who passes on what leaves that network.
+        /// Gateway of that network.
         gateway: Ipv4Addr,
-        /// That network: what the sandbox has for neighbours there is denied.
+        /// Range of that network. Its other members are denied.
         network: Cidr,
     },
 }

@@ -1,4 +1,4 @@
-//! What the machine itself is: its addresses, and whom it asks what names mean.
+//! Addresses and DNS server of the host.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,12 +8,12 @@ use super::netlink::Netlink;
 
 const PORT: u16 = 53;
 
-/// Everything that leads to this machine: the addresses of its links, and all else that its routes keep here.
+/// Returns all local ranges: the addresses of the links, and what the routing table calls local.
 pub(super) fn addresses() -> io::Result<Vec<Cidr>> {
-    Netlink::here()?.own()
+    Netlink::open_here()?.local_ranges()
 }
 
-/// Whom the machine asks what names mean: the first that its `resolv.conf` names, or else itself.
+/// Returns the first nameserver in `/etc/resolv.conf`, or else that on loopback.
 pub(super) fn nameserver() -> SocketAddr {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     first_nameserver(&text).unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_nameserver_is_asked() {
+    fn the_first_nameserver_is_used() {
         let text =
             "# nameserver 1.1.1.1\nsearch a\nnameserver nonsense\nnameserver  10.0.0.2\nnameserver ::1\n";
         assert_eq!(first_nameserver(text), Some("10.0.0.2:53".parse().unwrap()));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_leads_to_this_machine() {
+    fn loopback_is_local() {
         let own = addresses().unwrap();
         assert!(own.iter().any(|range| range.contains(Ipv4Addr::LOCALHOST)), "{own:?}");
     }

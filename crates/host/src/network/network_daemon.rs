@@ -1,4 +1,4 @@
-//! The keeper: the process that puts up a sandbox's network and looks after it until the sandbox ends.
+//! The network daemon: a process that sets up the network of a sandbox and serves it until the sandbox ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,120 +12,122 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cidr::Cidr;
-use super::egress::{Egress, Way};
-use super::egress_policy::{Fence, Gate};
+use super::egress::{Egress, Uplink};
+use super::egress_policy::{EgressPolicy, Verdict};
 use super::host_addresses;
 use super::netlink::Netlink;
 use super::resolver::{self, Resolver};
-use super::router::{self, Crossing};
-use super::routes::{self, NETWORK, Roads};
-use super::uplink::Link;
-use crate::error::{Doing as _, HostError, Result};
+use super::router::{self, Router};
+use super::routes::{self, ROUTER_NETWORK, Routes};
+use super::uplink::UplinkProcess;
+use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
-use crate::namespace::holder::{Holder, let_go_of_output};
+use crate::namespace::holder::{Holder, detach_stdio};
 use crate::namespace::{credentials, sandbox_ids};
 
-/// Between two looks at the machine's addresses, if nothing tells of a change.
-const LOOK: Duration = Duration::from_secs(5);
+/// Interval of reading the addresses of the host, if no notification comes.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the keeper of a sandbox that has run nothing yet; its network is there when this returns. To be called in a
-/// process with one thread.
+/// Starts the network daemon of a sandbox that has not run any program yet, and waits until the network is
+/// ready. Must be called in a process with one thread.
 pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
-    let mut child = clone::child(0, None, |parent| match keep(parent, process, egress, holder) {
+    let mut child = clone::spawn(0, None, |parent| match run(parent, process, egress, holder) {
         Ok(()) => HostError::sandbox_ended(),
         Err(error) => error,
     })?;
-    let ready = child.ready();
+    let ready = child.wait_ready();
     if ready.is_err() {
         child.kill();
     }
     ready.map_err(HostError::of_network)
 }
 
-/// What the keeper does.
-fn keep(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
-    let [to, from] = parent.descriptors();
-    close_all_but(&[to, from, process.as_raw_fd()]).doing("let go of what others opened")?;
-    rustix::process::setsid().doing("begin a session")?;
-    rustix::thread::set_name(c"egress-keeper").doing("take a name")?;
-    let_go_of_output()?;
-    // Before the machine is looked at: what changes after that is seen.
-    let changes = Netlink::changes().doing("watch the machine's addresses")?;
-    let crossing = router::make(process, holder)?;
-    routes::to_sandbox(&crossing, &egress.way)?;
-    let link = match egress.way {
-        Way::Program => Some(Link::start(&crossing, holder)?),
-        Way::Link { .. } => None,
+/// Runs the daemon until the sandbox ends.
+fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
+    let [to, from] = parent.fds();
+    close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
+    rustix::process::setsid().context("begin a session")?;
+    rustix::thread::set_name(c"network-daemon").context("set the process name")?;
+    detach_stdio()?;
+    // Opened before the addresses are read, so that no change in between is missed.
+    let changes = Netlink::address_changes().context("watch the addresses of the host")?;
+    let router = router::create(process, holder)?;
+    routes::connect_sandbox(&router, &egress.uplink)?;
+    let uplink = match egress.uplink {
+        Uplink::Program => Some(UplinkProcess::start(&router, holder)?),
+        Uplink::Link { .. } => None,
     };
-    let kept = put_up(crossing, egress).and_then(|open| {
-        // From here on it deals with what others write. Whom it becomes is who runs the way out, and may end it.
-        let users = sandbox_ids::users(holder);
-        credentials::keep_networks(users.has_root().then_some(users.outside))?;
-        parent.done()?;
-        look_after(process, link.as_ref(), &changes, open)
+    let served = set_up(router, egress).and_then(|ready| {
+        // From here on the daemon handles untrusted input. It changes to the user that runs the uplink, so
+        // that it can still end that.
+        let users = sandbox_ids::ids_of(holder);
+        credentials::keep_net_admin(users.has_root().then_some(users.outside))?;
+        parent.notify()?;
+        serve(process, uplink.as_ref(), &changes, ready)
     });
-    if let Some(link) = link {
-        link.end();
+    if let Some(uplink) = uplink {
+        uplink.end();
     }
-    kept
+    served
 }
 
-/// A network that can be used.
-struct Open {
+/// Network that is set up.
+struct Ready {
     resolver: Arc<Resolver>,
-    names: std::net::UdpSocket,
-    long_names: std::net::TcpListener,
-    /// Keeps the crossing, where no program does.
+    dns_udp: std::net::UdpSocket,
+    dns_tcp: std::net::TcpListener,
+    /// Keeps the namespace of the router alive where no uplink program does.
     _namespace: OwnedFd,
 }
 
-/// Puts up the fence and opens it where it is to be open.
-fn put_up(crossing: Crossing, egress: &Egress) -> Result<Open> {
-    let Crossing { names, long_names, inside, here, namespace, .. } = crossing;
-    let roads = Roads::to_world(inside, here, &egress.way)?;
-    let own = own().doing("look for the machine's addresses")?;
-    let fence = Fence::new(egress, own);
-    // What is shut first: the table begins empty, and nothing is open that a later entry shuts.
-    let (shut, open): (Vec<_>, Vec<_>) = fence.table().partition(|(_, gate)| *gate == Gate::Shut);
-    for (range, gate) in shut.into_iter().chain(open) {
-        roads.set(range, gate).doing(format!("set the route to {range}"))?;
+/// Sets the routes, first those that deny.
+fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
+    let Router { dns_udp, dns_tcp, sandbox, netlink, namespace, .. } = router;
+    let routes = Routes::connect_uplink(sandbox, netlink, &egress.uplink)?;
+    let own = host_ranges().context("read the addresses of the host")?;
+    let policy = EgressPolicy::new(egress, own);
+    // The table is empty at first. With this order no address is ever reachable that a later entry denies.
+    let (denied, allowed): (Vec<_>, Vec<_>) =
+        policy.table().partition(|(_, verdict)| *verdict == Verdict::Deny);
+    for (range, verdict) in denied.into_iter().chain(allowed) {
+        routes.set(range, verdict).context(format!("set the route to {range}"))?;
     }
     for to in &egress.except {
-        roads.except(*to).doing(format!("set the route to {to}"))?;
+        routes.add_exception_route(*to).context(format!("set the route to {to}"))?;
     }
-    for socket in [names.set_nonblocking(true), long_names.set_nonblocking(true)] {
-        socket.doing("listen for names in the sandbox")?;
+    for socket in [dns_udp.set_nonblocking(true), dns_tcp.set_nonblocking(true)] {
+        socket.context("listen for DNS queries in the sandbox")?;
     }
-    let resolver = Resolver::new(egress.allow.as_deref(), egress.dns, fence, roads);
-    Ok(Open { resolver: Arc::new(resolver), names, long_names, _namespace: namespace })
+    let resolver = Resolver::new(egress.allow.as_deref(), egress.dns, policy, routes);
+    Ok(Ready { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
 }
 
-/// What is this machine: its addresses, and those of the crossing.
-fn own() -> io::Result<Vec<Cidr>> {
+/// Returns the ranges of the host and of the router.
+fn host_ranges() -> io::Result<Vec<Cidr>> {
     let mut own = host_addresses::addresses()?;
-    own.push(NETWORK);
+    own.push(ROUTER_NETWORK);
     Ok(own)
 }
 
-/// Stays until the sandbox has ended, or the way out.
-fn look_after(process: &OwnedFd, link: Option<&Link>, changes: &OwnedFd, open: Open) -> Result<()> {
+/// Serves DNS and follows the addresses of the host until the sandbox or the uplink ends.
+fn serve(process: &OwnedFd, uplink: Option<&UplinkProcess>, changes: &OwnedFd, ready: Ready) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.doing("wait for what happens")?;
+    let runtime = runtime.context("start an async runtime")?;
     runtime.block_on(async {
-        let Open { resolver, names, long_names, _namespace } = open;
-        let names = tokio::net::UdpSocket::from_std(names).doing("listen for names")?;
-        let long_names = tokio::net::TcpListener::from_std(long_names).doing("listen for names")?;
+        let Ready { resolver, dns_udp, dns_tcp, _namespace } = ready;
+        let dns_udp = tokio::net::UdpSocket::from_std(dns_udp).context("listen for DNS queries")?;
+        let dns_tcp = tokio::net::TcpListener::from_std(dns_tcp).context("listen for DNS queries")?;
         tokio::select! {
-            () = resolver::packets(names, resolver.clone()) => Ok(()),
-            () = resolver::connections(long_names, resolver.clone()) => Ok(()),
-            shut = follow_machine(changes, &resolver) => shut.doing("follow the machine's addresses"),
-            ended = ended(process) => ended.doing("watch the sandbox"),
+            () = resolver::serve_udp(dns_udp, resolver.clone()) => Ok(()),
+            () = resolver::serve_tcp(dns_tcp, resolver.clone()) => Ok(()),
+            failed = follow_host_addresses(changes, &resolver) => failed.context("follow the addresses of the host"),
+            ended = ended(process) => ended.context("watch the sandbox"),
             ended = async {
-                match link {
-                    Some(link) => ended(&link.ended).await,
+                match uplink {
+                    Some(uplink) => ended(&uplink.ended).await,
                     None => std::future::pending().await,
                 }
-            } => ended.doing("watch the way out"),
+            } => ended.context("watch the uplink"),
         }
     })
 }
@@ -135,37 +137,37 @@ async fn ended(process: &OwnedFd) -> io::Result<()> {
 }
 
 fn watch(fd: &OwnedFd) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
-    // SAFETY: the descriptor is open for as long as it is borrowed.
+    // SAFETY: the file descriptor is open for as long as it is borrowed.
     Ok(unsafe { AsyncFd::register_with_interest(fd.as_fd(), Interest::READABLE) }?)
 }
 
-/// Shuts the fence for every address that the machine gets. Ends with an error only: a keeper that cannot shut it must
-/// not keep it open.
-async fn follow_machine(changes: &OwnedFd, resolver: &Resolver) -> io::Result<()> {
+/// Denies every address that the host gets. Returns only with an error: a daemon that cannot deny an address
+/// must end, and the network with it.
+async fn follow_host_addresses(changes: &OwnedFd, resolver: &Resolver) -> io::Result<()> {
     let changes = watch(changes)?;
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut poll = interval(POLL_INTERVAL);
+    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             told = changes.readable() => {
                 let mut told = told?;
-                // That something changed is enough; also that more did than there was room to tell.
+                // The content does not matter, nor whether the buffer of the socket overflowed.
                 let mut buffer = [0; 8_192];
                 while recv(changes.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
                 told.clear_ready();
             }
-            _ = look.tick() => {}
+            _ = poll.tick() => {}
         }
-        resolver.shut(own()?)?;
+        resolver.deny(host_ranges()?)?;
     }
 }
 
-/// Closes every descriptor that this process got from its maker, but these and the first three.
-fn close_all_but(kept: &[RawFd]) -> io::Result<()> {
+/// Closes all inherited file descriptors except these and standard input, output and error.
+fn close_fds_except(kept: &[RawFd]) -> io::Result<()> {
     let kept: BTreeSet<RawFd> = kept.iter().copied().collect();
     let mut next = 3;
     let close = |first: RawFd, last: libc::c_uint| {
-        // SAFETY: closes descriptors that nothing in this process uses any more.
+        // SAFETY: nothing in this process uses these file descriptors any more.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, last, 0) };
         if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };

@@ -1,7 +1,8 @@
-//! Answers what names mean, for the programs of one sandbox.
+//! DNS resolver for the programs of one sandbox.
 //!
-//! A name that is not allowed does not exist. (REFUSED would be more to the point, but many programs take it for a
-//! failure that passes, and wait.) What an allowed name means is let through the fence before it is told.
+//! A name that is not allowed does not exist. (REFUSED would be more accurate, but many programs take it for
+//! a temporary failure, and wait.) The addresses of an allowed name are allowed in the egress policy before
+//! the response is sent.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,99 +16,105 @@ use tokio::time::timeout;
 
 use super::allow::{Allow, Names};
 use super::cidr::Cidr;
-use super::dns::{self, Outcome, Question};
-use super::egress_policy::{Fence, Gate, Refused};
+use super::dns::{self, Question, ResponseCode};
+use super::egress_policy::{EgressPolicy, Refused, Verdict};
 use super::host_addresses;
-use super::routes::Roads;
+use super::routes::Routes;
 
-/// As long as a packet may be.
+/// Maximum size of a UDP packet, in bytes.
 const PACKET_MAX: usize = 4_096;
-/// Questions that are looked into at one time; more in packets are dropped, more in connections wait.
-const QUESTIONS: usize = 64;
-const CONNECTIONS: usize = 16;
-/// How long an answer may take, and how often it is asked for.
-const ANSWER: Duration = Duration::from_secs(3);
-const TRIES: usize = 2;
-/// How long a connection may be silent.
-const SILENCE: Duration = Duration::from_secs(10);
-/// After a failure to accept or receive.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of queries over UDP, and of TCP connections, at a time. Further UDP queries are dropped;
+/// further connections wait.
+const QUERIES_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 16;
+/// Timeout of one query to the upstream server, and number of attempts.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
+const QUERY_ATTEMPTS: usize = 2;
+/// Time after which an idle TCP connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay after a failure to accept or receive.
+const RETRY_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What may be asked, and what comes of it.
+/// Resolver of one sandbox.
 #[derive(Debug)]
 pub(super) struct Resolver {
-    /// Names that are allowed; none if all are.
+    /// Allowed names. `None` if all are allowed.
     names: Option<Vec<Names>>,
-    /// Who is asked; none for whom the machine asks.
+    /// Upstream server. `None` for that of the host.
     dns: Option<SocketAddr>,
-    pub(super) fence: Mutex<Fence>,
-    pub(super) roads: Roads,
+    pub(super) policy: Mutex<EgressPolicy>,
+    pub(super) routes: Routes,
 }
 
-/// By which way a question came, and goes on.
+/// Transport of a query, used upstream as well.
 #[derive(Debug, Clone, Copy)]
-enum By {
-    Packet,
-    Connection,
+enum Transport {
+    Udp,
+    Tcp,
 }
 
 impl Resolver {
-    pub(super) fn new(allow: Option<&[Allow]>, dns: Option<SocketAddr>, fence: Fence, roads: Roads) -> Self {
+    pub(super) fn new(
+        allow: Option<&[Allow]>,
+        dns: Option<SocketAddr>,
+        policy: EgressPolicy,
+        routes: Routes,
+    ) -> Self {
         let name = |entry: &Allow| match entry {
             Allow::Names(names) => Some(names.clone()),
             Allow::Addresses(_) => None,
         };
         let names = allow.map(|list| list.iter().filter_map(name).collect());
-        Self { names, dns, fence: Mutex::new(fence), roads }
+        Self { names, dns, policy: Mutex::new(policy), routes }
     }
 
-    /// Shuts the fence for what the machine has become.
-    pub(super) fn shut(&self, own: Vec<Cidr>) -> io::Result<()> {
-        let mut fence = self.fence.lock().unwrap_or_else(PoisonError::into_inner);
-        fence.shut(own).into_iter().try_for_each(|range| self.roads.set(range, Gate::Shut))
+    /// Denies further ranges of the host.
+    pub(super) fn deny(&self, own: Vec<Cidr>) -> io::Result<()> {
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        policy.deny(own).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
     }
 
     fn allows(&self, name: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.iter().any(|one| one.include(name)))
     }
 
-    /// The answer to whatever came; none if there is none to give.
-    async fn answer(&self, packet: &[u8], by: By) -> Option<Vec<u8>> {
-        let question = match Question::read(packet) {
+    /// Returns the response to a packet, or `None` if it gets none.
+    async fn answer(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
+        let question = match Question::parse(packet) {
             Ok(question) => question,
-            Err(outcome) => return dns::refuse(packet, outcome),
+            Err(code) => return dns::refuse(packet, code),
         };
         if !self.allows(&question.name) {
-            return Some(question.answer(Outcome::NoName));
+            return Some(question.answer(ResponseCode::NxDomain));
         }
         if question.has_no_answer() {
-            return Some(question.answer(Outcome::Nothing));
+            return Some(question.answer(ResponseCode::NoError));
         }
-        match self.find_out(&question, by).await {
+        match self.resolve(&question, transport).await {
             Some(answer) => Some(answer),
-            None => Some(question.answer(Outcome::Failed)),
+            None => Some(question.answer(ResponseCode::ServFail)),
         }
     }
 
-    async fn find_out(&self, question: &Question, by: By) -> Option<Vec<u8>> {
+    async fn resolve(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
         let to = self.dns.unwrap_or_else(host_addresses::nameserver);
-        let answer = match by {
-            By::Packet => ask_by_packet(to, question).await?,
-            By::Connection => timeout(ANSWER, ask_by_connection(to, question)).await.ok()??,
+        let answer = match transport {
+            Transport::Udp => query_udp(to, question).await?,
+            Transport::Tcp => timeout(QUERY_TIMEOUT, query_tcp(to, question)).await.ok()??,
         };
         if self.names.is_some() && question.kind == dns::A {
-            self.open(question.addresses(&answer)?)?;
+            self.allow(question.addresses(&answer)?)?;
         }
         Some(answer)
     }
 
-    /// Lets addresses through the fence; none if that is not possible. One that is denied stays shut, and the others
-    /// are of use without it.
-    fn open(&self, addresses: Vec<Ipv4Addr>) -> Option<()> {
-        let mut fence = self.fence.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Allows addresses. Returns `None` if a route cannot be set or there are too many. A denied address
+    /// stays denied, and the others are of use without it.
+    fn allow(&self, addresses: Vec<Ipv4Addr>) -> Option<()> {
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
-            match fence.open(address) {
-                Ok(true) => self.roads.set(Cidr::one(address), Gate::Open).ok()?,
+            match policy.allow(address) {
+                Ok(true) => self.routes.set(Cidr::one(address), Verdict::Allow).ok()?,
                 Ok(false) | Err(Refused::Denied) => {}
                 Err(Refused::TooMany) => return None,
             }
@@ -116,20 +123,20 @@ impl Resolver {
     }
 }
 
-/// Answers what comes in packets.
-pub(super) async fn packets(socket: UdpSocket, resolver: Arc<Resolver>) {
-    let (socket, questions) = (Arc::new(socket), Arc::new(Semaphore::new(QUESTIONS)));
+/// Serves DNS over UDP.
+pub(super) async fn serve_udp(socket: UdpSocket, resolver: Arc<Resolver>) {
+    let (socket, questions) = (Arc::new(socket), Arc::new(Semaphore::new(QUERIES_MAX)));
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         let Ok((length, from)) = socket.recv_from(&mut buffer).await else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
             continue;
         };
         let Ok(permit) = questions.clone().try_acquire_owned() else { continue };
         let (packet, socket, resolver) = (buffer[..length].to_vec(), socket.clone(), resolver.clone());
         tokio::spawn(async move {
-            if let Some(answer) = resolver.answer(&packet, By::Packet).await {
-                // Who asked may be gone.
+            if let Some(answer) = resolver.answer(&packet, Transport::Udp).await {
+                // The client may be gone.
                 let _ = socket.send_to(&answer, from).await;
             }
             drop(permit);
@@ -137,29 +144,29 @@ pub(super) async fn packets(socket: UdpSocket, resolver: Arc<Resolver>) {
     }
 }
 
-/// Answers what comes in connections.
-pub(super) async fn connections(listener: TcpListener, resolver: Arc<Resolver>) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+/// Serves DNS over TCP.
+pub(super) async fn serve_tcp(listener: TcpListener, resolver: Arc<Resolver>) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = connections.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_BACKOFF).await;
             continue;
         };
         let resolver = resolver.clone();
         tokio::spawn(async move {
-            // However it ends, whoever asked sees that it did.
-            let _ = connection(stream, &resolver).await;
+            // The client sees that the connection ends.
+            let _ = serve_connection(stream, &resolver).await;
             drop(permit);
         });
     }
 }
 
-async fn connection(mut stream: TcpStream, resolver: &Resolver) -> io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, resolver: &Resolver) -> io::Result<()> {
     loop {
-        let packet = timeout(SILENCE, receive(&mut stream)).await??;
-        let Some(answer) = resolver.answer(&packet, By::Connection).await else { return Ok(()) };
-        timeout(SILENCE, send(&mut stream, &answer)).await??;
+        let packet = timeout(IDLE_TIMEOUT, receive(&mut stream)).await??;
+        let Some(answer) = resolver.answer(&packet, Transport::Tcp).await else { return Ok(()) };
+        timeout(IDLE_TIMEOUT, send(&mut stream, &answer)).await??;
     }
 }
 
@@ -175,40 +182,41 @@ async fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {
     stream.write_all(&[&length.to_be_bytes(), packet].concat()).await
 }
 
-/// Each time from another port and under another number, so that nobody else can answer.
-async fn ask_by_packet(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
-    for _ in 0..TRIES {
-        if let Ok(Some(answer)) = timeout(ANSWER, ask_once(to, question)).await {
+/// Queries the upstream server over UDP. Each attempt has another source port and id, so that responses
+/// cannot be forged.
+async fn query_udp(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+    for _ in 0..QUERY_ATTEMPTS {
+        if let Ok(Some(answer)) = timeout(QUERY_TIMEOUT, query_udp_once(to, question)).await {
             return Some(answer);
         }
     }
     None
 }
 
-async fn ask_once(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+async fn query_udp_once(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
     let any: SocketAddr = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let (socket, id) = (UdpSocket::bind(any).await.ok()?, number()?);
+    let (socket, id) = (UdpSocket::bind(any).await.ok()?, random_id()?);
     socket.connect(to).await.ok()?;
-    socket.send(&question.ask(id)).await.ok()?;
+    socket.send(&question.query(id)).await.ok()?;
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         let length = socket.recv(&mut buffer).await.ok()?;
-        if let Some(answer) = question.pass_on(id, buffer[..length].to_vec()) {
+        if let Some(answer) = question.relay(id, buffer[..length].to_vec()) {
             return Some(answer);
         }
     }
 }
 
-async fn ask_by_connection(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
-    let (mut stream, id) = (TcpStream::connect(to).await.ok()?, number()?);
-    send(&mut stream, &question.ask(id)).await.ok()?;
-    question.pass_on(id, receive(&mut stream).await.ok()?)
+async fn query_tcp(to: SocketAddr, question: &Question) -> Option<Vec<u8>> {
+    let (mut stream, id) = (TcpStream::connect(to).await.ok()?, random_id()?);
+    send(&mut stream, &question.query(id)).await.ok()?;
+    question.relay(id, receive(&mut stream).await.ok()?)
 }
 
-fn number() -> Option<[u8; 2]> {
+fn random_id() -> Option<[u8; 2]> {
     let mut bytes = [0; 2];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).ok()?;
     (filled == bytes.len()).then_some(bytes)

@@ -1,136 +1,137 @@
-//! The links and routes of a crossing and of its sandbox.
+//! Links and routes of a router and of its sandbox.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd as _;
 
 use super::cidr::Cidr;
-use super::egress::Way;
-use super::egress_policy::Gate;
+use super::egress::Uplink;
+use super::egress_policy::Verdict;
 use super::netlink::{Hop, LinkChange, Netlink, Table};
-use super::router::Crossing;
-use crate::error::{Doing as _, HostError, Result};
+use super::router::Router;
+use crate::error::{Context as _, HostError, Result};
 
-/// The link to the sandbox, in the crossing.
-const TO_SANDBOX: &str = "inside";
-/// The link to the world, in the crossing.
-pub(super) const TO_WORLD: &str = "outside";
-/// The link to the crossing, in the sandbox.
-const OF_SANDBOX: &str = "eth0";
+/// Name of the link to the sandbox, in the router.
+const SANDBOX_LINK: &str = "inside";
+/// Name of the link to the uplink, in the router.
+pub(super) const UPLINK_LINK: &str = "outside";
+/// Name of the link to the router, in the sandbox.
+const GUEST_LINK: &str = "eth0";
 
-/// Of these addresses no machine has one: they were those of 6to4 relays.
-pub(super) const NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
-/// The crossing's, to the sandbox.
-const CROSSING: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
-/// That of the program that is the way out; `slirp4netns` takes the second of its network.
-pub(super) const PROGRAM: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
-/// The sandbox's, where nobody else gave it one.
-pub(super) const SANDBOX: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
-/// The largest packets that the programs take: few large ones are quicker than many small ones.
-pub(super) const LARGEST: u32 = 65_520;
+/// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
+pub(super) const ROUTER_NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
+/// Address of the router on the link to the sandbox.
+const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
+/// Address of the uplink program; `slirp4netns` takes the second one of its network.
+pub(super) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
+/// Address of the sandbox, where no other runtime gave it one.
+pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
+/// Largest MTU that the uplink programs support: few large packets are faster than many small ones.
+pub(super) const MTU: u32 = 65_520;
 
-/// One of two places in which the fence stands.
+/// One of the two namespaces in which the policy is enforced.
 #[derive(Debug)]
 struct Side {
     netlink: Netlink,
     gateway: Hop,
 }
 
-/// Where the fence stands: in the crossing, where nobody can go round it, and in the sandbox, where it fails at once.
+/// Routes that enforce the policy: in the router, where nothing can bypass them, and in the sandbox, where
+/// denied connections fail at once.
 #[derive(Debug)]
-pub(super) struct Roads {
-    crossing: Side,
+pub(super) struct Routes {
+    router: Side,
     sandbox: Side,
 }
 
-/// Connects a sandbox with its crossing; no route leads anywhere yet.
-pub(super) fn to_sandbox(crossing: &Crossing, way: &Way) -> Result<()> {
-    let address = match way {
-        Way::Program => SANDBOX,
-        Way::Link { name, address, .. } => {
-            take_link(crossing, name)?;
+/// Links a sandbox to its router. There is no route to the uplink yet.
+pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
+    let address = match uplink {
+        Uplink::Program => SANDBOX_ADDRESS,
+        Uplink::Link { name, address, .. } => {
+            take_link(router, name)?;
             *address
         }
     };
-    let made = crossing.inside.add_pair(OF_SANDBOX, TO_SANDBOX, crossing.namespace.as_fd());
-    made.doing("make a link to the sandbox")?;
-    let mtu = (*way == Way::Program).then_some(LARGEST);
-    let change = LinkChange { up: true, forwards: true, mtu, ..LinkChange::default() };
-    // A gateway of a real network may not answer an address that it does not know there.
-    let only = *way != Way::Program;
-    let link = prepare(&crossing.here, TO_SANDBOX, (CROSSING, only), &change)?;
-    let route = crossing.here.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
-    route.doing("set a route to the sandbox")?;
+    let made = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
+    made.context("make a link to the sandbox")?;
+    let mtu = (*uplink == Uplink::Program).then_some(MTU);
+    let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
+    // A gateway of a real network may not answer ARP requests from an address that it does not know.
+    let only = *uplink != Uplink::Program;
+    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
+    let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
+    route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
-    prepare(&crossing.inside, OF_SANDBOX, (address, false), &change).map(|_| ())
+    prepare(&router.sandbox, GUEST_LINK, (address, false), &change).map(|_| ())
 }
 
-/// Takes the link that somebody gave the sandbox into the crossing.
-fn take_link(crossing: &Crossing, name: &str) -> Result<()> {
-    let link = number(&crossing.inside, name)?;
+/// Moves the link that another runtime gave the sandbox into the router.
+fn take_link(router: &Router, name: &str) -> Result<()> {
+    let link = link_index(&router.sandbox, name)?;
     let taken = LinkChange {
-        name: Some(TO_WORLD),
-        namespace: Some(crossing.namespace.as_fd()),
+        name: Some(UPLINK_LINK),
+        namespace: Some(router.namespace.as_fd()),
         ..LinkChange::default()
     };
-    crossing.inside.change_link(link, &taken).doing("take the sandbox's link into the crossing")
+    router.sandbox.change_link(link, &taken).context("move the link of the sandbox into the router")
 }
 
-/// Gives a link its address and lets it be used.
+/// Gives a link its address and brings it up. Returns its index.
 fn prepare(
     netlink: &Netlink,
     name: &str,
     (address, only): (Ipv4Addr, bool),
     change: &LinkChange<'_>,
 ) -> Result<u32> {
-    let link = number(netlink, name)?;
-    netlink.without_ipv6(link).doing(format!("keep IPv6 from the link `{name}`"))?;
-    netlink.add_address(link, address, only).doing(format!("give the link `{name}` an address"))?;
-    netlink.change_link(link, change).doing(format!("start the link `{name}`"))?;
+    let link = link_index(netlink, name)?;
+    netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
+    netlink.add_address(link, address, only).context(format!("give the link `{name}` an address"))?;
+    netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
     Ok(link)
 }
 
-fn number(netlink: &Netlink, name: &str) -> Result<u32> {
-    let found = netlink.link(name).doing(format!("look for the link `{name}`"))?;
+fn link_index(netlink: &Netlink, name: &str) -> Result<u32> {
+    let found = netlink.link_index(name).context(format!("look for the link `{name}`"))?;
     found.ok_or_else(|| HostError::other(format!("there is no link `{name}`")))
 }
 
-impl Roads {
-    /// Connects a crossing, which has its links, with the world; no route leads there yet.
-    pub(super) fn to_world(inside: Netlink, here: Netlink, way: &Way) -> Result<Self> {
-        let (gateway, mtu) = match way {
-            Way::Program => (PROGRAM, Some(LARGEST)),
-            Way::Link { gateway, .. } => (*gateway, None),
+impl Routes {
+    /// Links the router to the uplink. There is no route to it yet.
+    pub(super) fn connect_uplink(sandbox: Netlink, router: Netlink, uplink: &Uplink) -> Result<Self> {
+        let (gateway, mtu) = match uplink {
+            Uplink::Program => (UPLINK_ADDRESS, Some(MTU)),
+            Uplink::Link { gateway, .. } => (*gateway, None),
         };
-        let link = number(&here, TO_WORLD)?;
-        here.without_ipv6(link).doing("keep IPv6 from the link to the world")?;
-        // Whoever is there asks for the sandbox's address, which lies behind the crossing.
-        let change = LinkChange { up: true, forwards: true, answers: true, mtu, ..LinkChange::default() };
-        here.change_link(link, &change).doing("start the link to the world")?;
-        here.without_delay(link).doing("let the link to the world answer at once")?;
-        let crossing = Side { gateway: Hop::Gateway { address: gateway, link }, netlink: here };
-        let link = number(&inside, OF_SANDBOX)?;
-        let sandbox = Side { gateway: Hop::Gateway { address: CROSSING, link }, netlink: inside };
-        Ok(Self { crossing, sandbox })
+        let link = link_index(&router, UPLINK_LINK)?;
+        router.disable_ipv6(link).context("disable IPv6 on the uplink")?;
+        // The uplink sends ARP requests for the address of the sandbox, which lies behind the router.
+        let change = LinkChange { up: true, forwarding: true, proxy_arp: true, mtu, ..LinkChange::default() };
+        router.change_link(link, &change).context("bring up the uplink")?;
+        router.disable_proxy_delay(link).context("disable the proxy ARP delay of the uplink")?;
+        let router = Side { gateway: Hop::Gateway { address: gateway, link }, netlink: router };
+        let link = link_index(&sandbox, GUEST_LINK)?;
+        let sandbox = Side { gateway: Hop::Gateway { address: ROUTER_ADDRESS, link }, netlink: sandbox };
+        Ok(Self { router, sandbox })
     }
 
-    /// Opens or shuts the fence for a range.
-    pub(super) fn set(&self, range: Cidr, gate: Gate) -> io::Result<()> {
-        for side in [&self.crossing, &self.sandbox] {
-            let hop = match gate {
-                Gate::Open => side.gateway,
-                Gate::Shut => Hop::Unreachable,
+    /// Sets the verdict on a range, in both namespaces.
+    pub(super) fn set(&self, range: Cidr, verdict: Verdict) -> io::Result<()> {
+        for side in [&self.router, &self.sandbox] {
+            let hop = match verdict {
+                Verdict::Allow => side.gateway,
+                Verdict::Deny => Hop::Unreachable,
             };
             side.netlink.set_route(Table::Main, range, hop)?;
         }
         Ok(())
     }
 
-    /// Opens the fence for one port, whatever it says of its address.
-    pub(super) fn except(&self, to: SocketAddrV4) -> io::Result<()> {
-        for side in [&self.crossing, &self.sandbox] {
+    /// Allows one TCP port of the host, whatever the verdict on its address.
+    pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
+        for side in [&self.router, &self.sandbox] {
             side.netlink.set_route(Table::Exceptions, Cidr::one(*to.ip()), side.gateway)?;
-            side.netlink.add_exception(to)?;
+            side.netlink.add_exception_rule(to)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! The groups of processes by which the kernel limits and counts what a sandbox uses.
+//! Cgroups of a sandbox, which limit and measure its resources.
 //!
-//! A sandbox has a group of its id in every hierarchy that is of use. Putting a process into a group from outside
-//! costs a grace period of the kernel, 6 to 15 ms; so in the second version the process is made in its group, and
-//! in the first it enters by itself, thread by thread, of which it has one: neither has to wait.
+//! A sandbox has a cgroup named after its id in every hierarchy that is used. Moving a process into a cgroup
+//! from outside costs a grace period of the kernel, 6 to 15 ms. So with version 2 the process is created in
+//! its cgroup, and with version 1 it enters by itself, while it has one thread; neither waits.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,48 +12,48 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::process::Process;
 use crate::resources::freeze::freezer::Freezer;
 use crate::resources::hierarchy::{self, Hierarchy, Version, words};
 use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
 
-/// The time over which use of processors is counted, in microseconds.
-const PERIOD: u64 = 100_000;
-/// The controller that stops what is in a group, in the first version; in the second every group can.
+/// Period of the CPU quota, in microseconds.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Controller of version 1 that freezes processes. With version 2 every cgroup can.
 const FREEZER: &str = "freezer";
-/// How long what was killed may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that killed processes may take to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The groups of one sandbox, for its first process to enter.
+/// Cgroups of one sandbox, for its first process to enter.
 #[derive(Default)]
-pub(crate) struct Groups {
-    /// In the second version: where a process can be made.
-    second: Option<File>,
-    /// In the first: what a thread writes to in order to enter.
-    first: Vec<File>,
+pub(crate) struct Cgroups {
+    /// Version 2: directory in which the process is created.
+    v2: Option<File>,
+    /// Version 1: `tasks` files, to which a thread writes in order to enter.
+    v1: Vec<File>,
 }
 
-impl Groups {
-    /// The group in which to make the process.
-    pub(crate) fn to_be_made_in(&self) -> Option<BorrowedFd<'_>> {
-        self.second.as_ref().map(File::as_fd)
+impl Cgroups {
+    /// Returns the cgroup in which to create the process.
+    pub(crate) fn v2_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.v2.as_ref().map(File::as_fd)
     }
 
-    /// Takes this process, which has one thread, into the others.
+    /// Moves this process, which must have one thread, into the cgroups of version 1.
     pub(crate) fn enter(&self) -> Result<()> {
-        let mut files = self.first.iter();
-        files.try_for_each(|mut file| file.write_all(b"0")).doing("enter the sandbox's groups")
+        let mut files = self.v1.iter();
+        files.try_for_each(|mut file| file.write_all(b"0")).context("enter the sandbox's groups")
     }
 }
 
-/// Makes the groups of a sandbox, with these limits; what could not be limited.
-pub(crate) fn make(id: &str, limits: &Limits) -> Result<(Groups, Vec<Missing>)> {
-    let name = checked(id)?;
-    let mut made = Groups::default();
+/// Creates the cgroups of a sandbox with these limits. Also returns the limits that could not be set.
+pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<Missing>)> {
+    let name = check_id(id)?;
+    let mut made = Cgroups::default();
     let (mut limited, mut failed) = (Vec::new(), Vec::new());
-    for hierarchy in hierarchy::all().doing("look for cgroups")? {
-        match make_in(&hierarchy, name) {
+    for hierarchy in hierarchy::all().context("look for cgroups")? {
+        match create_in(&hierarchy, name) {
             Ok(group) => {
                 made.open(&hierarchy, &group)?;
                 limited.extend(limit_in(&hierarchy, &group, limits));
@@ -67,27 +67,27 @@ pub(crate) fn make(id: &str, limits: &Limits) -> Result<(Groups, Vec<Missing>)> 
         let reason = match done {
             Some((_, Ok(()))) => return None,
             Some((_, Err(error))) => error.to_string(),
-            None => why_not(limit, &failed),
+            None => missing_reason(limit, &failed),
         };
         Some(Missing { limit, reason })
     });
     Ok((made, missing.collect()))
 }
 
-/// Why no group sees to a limit. Only the hierarchy that would have seen to it tells.
-fn why_not(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
+/// Returns why a limit is not set, from the hierarchy that has its controller.
+fn missing_reason(limit: Limit, failed: &[(Hierarchy, io::Error)]) -> String {
     let controller = limit.controller();
-    let of_first = failed.iter().find(|(one, _)| one.is_first_with(controller));
-    let of_second = || failed.iter().find(|(one, _)| one.version == Version::Two);
-    match of_first.or_else(of_second) {
+    let in_v1 = failed.iter().find(|(one, _)| one.is_v1_with(controller));
+    let in_v2 = || failed.iter().find(|(one, _)| one.version == Version::V2);
+    match in_v1.or_else(in_v2) {
         Some((_, error)) if error.kind() == io::ErrorKind::PermissionDenied => NOT_ALLOWED.to_owned(),
         Some((_, error)) => error.to_string(),
         None => format!("no cgroup has the controller {controller}"),
     }
 }
 
-/// An id becomes the name of a directory.
-fn checked(id: &str) -> Result<&str> {
+/// Checks an id, which becomes the name of a directory.
+fn check_id(id: &str) -> Result<&str> {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if !id.is_empty() && id.chars().all(harmless) {
         Ok(id)
@@ -96,27 +96,27 @@ fn checked(id: &str) -> Result<&str> {
     }
 }
 
-fn make_in(hierarchy: &Hierarchy, name: &str) -> io::Result<PathBuf> {
-    let group = hierarchy.place()?.join(name);
-    hierarchy::make(&group)?;
+fn create_in(hierarchy: &Hierarchy, name: &str) -> io::Result<PathBuf> {
+    let group = hierarchy.prepare_parent()?.join(name);
+    hierarchy::create(&group)?;
     Ok(group)
 }
 
-impl Groups {
+impl Cgroups {
     fn open(&mut self, hierarchy: &Hierarchy, group: &Path) -> Result<()> {
         let opened = match hierarchy.version {
-            Version::One => {
-                File::options().write(true).open(group.join("tasks")).map(|file| self.first.push(file))
+            Version::V1 => {
+                File::options().write(true).open(group.join("tasks")).map(|file| self.v1.push(file))
             }
-            Version::Two => File::open(group).map(|file| self.second = Some(file)),
+            Version::V2 => File::open(group).map(|file| self.v2 = Some(file)),
         };
-        opened.doing(format!("open {}", group.display()))
+        opened.context(format!("open {}", group.display()))
     }
 }
 
 type Limited = (Limit, io::Result<()>);
 
-/// Sets the limits that this hierarchy sees to.
+/// Sets the limits for which this hierarchy has controllers.
 fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<Limited> {
     let seen_to = |limit: &Limit| hierarchy.has(limit.controller(), group) && limits.asks_for(*limit);
     let set = |limit| {
@@ -133,47 +133,47 @@ fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<Limited
 }
 
 fn setting(version: Version, limit: Limit, limits: &Limits) -> (&'static str, String) {
-    // The kernel takes no less than a thousandth of a second.
-    let quota = (u64::from(limits.cpu_millis.unwrap_or_default()) * PERIOD / 1000).max(1000);
+    // The kernel accepts no less than a millisecond.
+    let quota = (u64::from(limits.cpu_millis.unwrap_or_default()) * CPU_PERIOD_US / 1000).max(1000);
     let memory = limits.memory_bytes.unwrap_or_default();
     let processes = limits.processes.unwrap_or_default();
     match (version, limit) {
-        (Version::One, Limit::Cpu) => ("cpu.cfs_quota_us", quota.to_string()),
-        (Version::Two, Limit::Cpu) => ("cpu.max", format!("{quota} {PERIOD}")),
-        (Version::One, Limit::Memory) => ("memory.limit_in_bytes", memory.to_string()),
-        (Version::Two, Limit::Memory) => ("memory.max", memory.to_string()),
+        (Version::V1, Limit::Cpu) => ("cpu.cfs_quota_us", quota.to_string()),
+        (Version::V2, Limit::Cpu) => ("cpu.max", format!("{quota} {CPU_PERIOD_US}")),
+        (Version::V1, Limit::Memory) => ("memory.limit_in_bytes", memory.to_string()),
+        (Version::V2, Limit::Memory) => ("memory.max", memory.to_string()),
         (_, Limit::Processes) => ("pids.max", processes.to_string()),
     }
 }
 
-/// Memory that is swapped out counts as well. Where swap is not counted at all, there is nothing to write to.
+/// Counts swapped memory as well. Without swap accounting there is nothing to write to.
 fn no_swap(version: Version, group: &Path, limits: &Limits) {
     let Some(memory) = limits.memory_bytes else { return };
     let _ = match version {
-        Version::One => fs::write(group.join("memory.memsw.limit_in_bytes"), memory.to_string()),
-        Version::Two => fs::write(group.join("memory.swap.max"), "0"),
+        Version::V1 => fs::write(group.join("memory.memsw.limit_in_bytes"), memory.to_string()),
+        Version::V2 => fs::write(group.join("memory.swap.max"), "0"),
     };
 }
 
-/// The groups of a sandbox that are there.
+/// Returns the existing cgroups of a sandbox.
 fn groups(id: &str) -> Result<Vec<PathBuf>> {
-    let name = checked(id)?;
-    let places = hierarchy::all().doing("look for cgroups")?;
-    let groups = places.iter().flat_map(Hierarchy::places).map(|place| place.join(name));
+    let name = check_id(id)?;
+    let places = hierarchy::all().context("look for cgroups")?;
+    let groups = places.iter().flat_map(Hierarchy::sandbox_parents).map(|place| place.join(name));
     Ok(groups.filter(|group| group.is_dir()).collect())
 }
 
-/// The group by which a sandbox can be frozen, with this process in it; none if there is none, or whoever this is may
-/// not.
+/// Returns the cgroup by which a sandbox can be frozen and that contains `process`. `None` if there is none,
+/// or this user may not freeze it.
 pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
-    let name = checked(id)?;
+    let name = check_id(id)?;
     let pid = process.pid().to_string();
-    for hierarchy in hierarchy::all().doing("look for cgroups")? {
-        if hierarchy.version == Version::One && !hierarchy.is_first_with(FREEZER) {
+    for hierarchy in hierarchy::all().context("look for cgroups")? {
+        if hierarchy.version == Version::V1 && !hierarchy.is_v1_with(FREEZER) {
             continue;
         }
-        let groups = hierarchy.places().into_iter().map(|place| place.join(name));
-        // Of several by that name one is the sandbox's.
+        let groups = hierarchy.sandbox_parents().into_iter().map(|place| place.join(name));
+        // Of several with that name one belongs to the sandbox.
         let own = |group: &PathBuf| words(&group.join("cgroup.procs")).contains(&pid);
         let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
         if found.is_some() {
@@ -183,10 +183,10 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
     Ok(None)
 }
 
-/// The ids of all sandboxes that have groups, whether anything runs in them or not.
+/// Returns the ids of all sandboxes that have cgroups, with or without processes.
 pub fn ids() -> Result<Vec<String>> {
     let mut ids = Vec::new();
-    for place in hierarchy::all().doing("look for cgroups")?.iter().flat_map(Hierarchy::places) {
+    for place in hierarchy::all().context("look for cgroups")?.iter().flat_map(Hierarchy::sandbox_parents) {
         let entries = fs::read_dir(place).into_iter().flatten().flatten();
         let directories = entries.filter(|entry| entry.path().is_dir());
         ids.extend(directories.filter_map(|entry| entry.file_name().into_string().ok()));
@@ -196,7 +196,7 @@ pub fn ids() -> Result<Vec<String>> {
     Ok(ids)
 }
 
-/// What a sandbox uses, as far as it is counted here.
+/// Returns the resources that a sandbox uses, as far as they are measured.
 pub fn usage(id: &str) -> Result<Usage> {
     let mut usage = Usage::default();
     for group in groups(id)? {
@@ -218,16 +218,17 @@ pub fn usage(id: &str) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Removes the groups of a sandbox, in which nothing may be.
+/// Removes the cgroups of a sandbox, which must be empty.
 pub(crate) fn remove_empty(id: &str) -> Result<()> {
     let mut groups = groups(id)?.into_iter();
-    groups
-        .try_for_each(|group| fs::remove_dir(&group).doing(format!("remove the former {}", group.display())))
+    groups.try_for_each(|group| {
+        fs::remove_dir(&group).context(format!("remove the former {}", group.display()))
+    })
 }
 
-/// Kills everything in the groups of a sandbox and removes them. There may be none.
+/// Kills all processes in the cgroups of a sandbox and removes them. There may be none.
 pub fn remove(id: &str) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     let groups = groups(id)?;
     for group in &groups {
         loop {
@@ -238,7 +239,7 @@ pub fn remove(id: &str) -> Result<()> {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).doing(format!("remove {}", group.display()));
+                    return Err(error).context(format!("remove {}", group.display()));
                 }
                 _ => break,
             }
@@ -247,7 +248,8 @@ pub fn remove(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// In the first version what is frozen does not even end when it is killed. Of a sandbox's groups one has this file.
+/// Thaws the processes: with version 1 a frozen process does not end when it is killed. One of the cgroups
+/// has this file.
 fn thaw(groups: &[PathBuf]) {
     for group in groups {
         let _ = fs::write(group.join("freezer.state"), "THAWED");
@@ -255,14 +257,14 @@ fn thaw(groups: &[PathBuf]) {
 }
 
 fn kill_all(group: &Path) {
-    // What can be killed by one word cannot make others meanwhile.
+    // Killing the whole cgroup at once leaves no time to fork.
     if fs::write(group.join("cgroup.kill"), "1").is_ok() {
         return;
     }
     for pid in words(&group.join("cgroup.procs")) {
         let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) else { continue };
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        // The number may have become another's before it was opened.
+        // The PID may have been reused before it was opened.
         if words(&group.join("cgroup.procs")).contains(&pid.to_string()) {
             // It may have ended meanwhile.
             let _ = pidfd_send_signal(&process, Signal::KILL);

@@ -1,4 +1,4 @@
-//! What a directory takes on the disk.
+//! Disk usage of directories.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,43 +13,43 @@ use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::namespace::holder::Holder;
 
-/// Least bytes that a file or directory counts for: one that holds nothing takes an inode, of which a disk has as many
-/// as somebody thought enough. [`quota`](crate::quota) counts alike.
+/// Minimum number of bytes that a file or directory counts for: an empty one takes an inode, of which a
+/// filesystem has a limited number. [`quota`](crate::quota) counts alike.
 pub const ENTRY_MIN: u64 = 4096;
 
-/// Where looking ends.
+/// Bounds of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// After so long.
+    /// Time limit.
     pub time: Duration,
-    /// When more bytes than this were found.
+    /// Number of bytes at which it ends.
     pub bytes: u64,
 }
 
 impl Bounds {
-    /// Everything is looked at.
+    /// No bounds.
     pub const NONE: Self = Self { time: Duration::MAX, bytes: u64::MAX };
 }
 
-/// What files take.
+/// Disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
     pub bytes: u64,
-    /// Files, directories and all else.
+    /// Number of files, directories and other entries.
     pub files: u64,
-    /// True if the walk ended at a bound: there is at least this much.
+    /// True if the walk ended at a bound, so that there may be more.
     pub at_least: bool,
 }
 
-/// Longest path handed to the kernel in one piece.
-const PIECE: usize = 4000;
+/// Maximum length of a path in one system call.
+const PATH_PIECE_MAX: usize = 4000;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Entries of one directory between two looks at the bounds.
-const LOOK_EVERY: u64 = 256;
+/// Number of entries of one directory between two checks of the bounds.
+const CHECK_EVERY: u64 = 256;
 
-/// Measures a directory with the rights of a holder.
+/// Measures a directory with the capabilities of a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MeasureTask {
     holder: Holder,
@@ -57,13 +57,13 @@ pub(crate) struct MeasureTask {
     bounds: Bounds,
 }
 
-/// Everything below a directory, whatever is done to it meanwhile: no symlink is followed. An ordinary user's directories that he may not read are looked into with the
-/// holder's rights.
+/// Measures everything below a directory, even if it changes meanwhile. Symlinks are not followed.
+/// Directories that an ordinary user may not read are measured with the capabilities of the holder.
 pub fn measure(holder: &Holder, path: &Path) -> Usage {
     measure_within(holder, path, Bounds::NONE)
 }
 
-/// The same up to a bound.
+/// Measures like [`measure`], up to a bound.
 pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
     let (usage, is_whole) = walk(path, bounds);
     if is_whole || usage.at_least || *holder == Holder::Machine {
@@ -83,7 +83,7 @@ impl Task for MeasureTask {
     }
 }
 
-/// What there is, and whether all of it could be looked at.
+/// Measures a tree. Also returns whether all of it was readable.
 fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
     let deadline = Instant::now().checked_add(bounds.time);
     let is_over = |usage: &Usage| {
@@ -95,9 +95,9 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
         Err(error) => return (usage, error != Errno::ACCESS),
     };
     let mut path = Vec::new();
-    let mut open = vec![Waiting { around: 0, name: b".".to_vec() }];
-    while let Some(Waiting { around, name }) = open.pop() {
-        // All that was read since the directory around this one was read is below that one too.
+    let mut open = vec![PendingDirectory { around: 0, name: b".".to_vec() }];
+    while let Some(PendingDirectory { around, name }) = open.pop() {
+        // Everything that was read since the parent directory was read is below the parent, too.
         path.truncate(around);
         path.extend_from_slice(&name);
         if is_over(&usage) {
@@ -115,33 +115,34 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
     (usage, is_whole)
 }
 
-/// A directory that is still to be read. It does not have its path: there may be a million of them, and a path is as long
-/// as somebody likes.
-struct Waiting {
-    /// Length of the path around it, with the slash.
+/// Directory that is still to be read. It has no path of its own, because there may be a million of them and
+/// paths can be long.
+struct PendingDirectory {
+    /// Length of the parent's path, with the slash.
     around: usize,
     name: Vec<u8>,
 }
 
-/// Opens a directory beneath another, piece by piece where the kernel does not take the path as a whole.
+/// Opens a directory beneath another, in pieces where the path is too long for one system call.
 fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Errno> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let open = |at: &OwnedFd, path: &[u8]| openat2(at, path, DIRECTORY, Mode::empty(), beneath);
     let (mut at, mut rest): (Option<OwnedFd>, _) = (None, path);
-    while rest.len() > PIECE {
-        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+    while rest.len() > PATH_PIECE_MAX {
+        let cut = rest[..PATH_PIECE_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         at = Some(open(at.as_ref().unwrap_or(root), &rest[..cut])?);
         rest = &rest[cut + 1..];
     }
     open(at.as_ref().unwrap_or(root), rest)
 }
 
-/// Counts what is in a directory, whose path with the slash is `around` bytes long. Returns true if all of it could be looked at.
+/// Adds the entries of a directory whose path with the slash is `around` bytes long. Returns whether all of
+/// it was readable.
 fn add(
     directory: &OwnedFd,
     around: usize,
     usage: &mut Usage,
-    open: &mut Vec<Waiting>,
+    open: &mut Vec<PendingDirectory>,
     is_over: &dyn Fn(&Usage) -> bool,
 ) -> bool {
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -161,12 +162,12 @@ fn add(
         };
         usage.files += 1;
         usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
-        if usage.files.is_multiple_of(LOOK_EVERY) && is_over(usage) {
+        if usage.files.is_multiple_of(CHECK_EVERY) && is_over(usage) {
             usage.at_least = true;
             return is_whole;
         }
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            open.push(Waiting { around, name: name.to_vec() });
+            open.push(PendingDirectory { around, name: name.to_vec() });
         }
     }
     is_whole
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lead_nowhere_and_depth_ends_nothing() {
+    fn symlinks_are_not_followed_and_depth_does_not_matter() {
         let home = tempfile::tempdir().unwrap();
         let (tree, other) = (home.path().join("tree"), home.path().join("other"));
         std::fs::create_dir_all(tree.join("a/b")).unwrap();
@@ -188,13 +189,13 @@ mod tests {
         let usage = walk(&tree, Bounds::NONE).0;
         assert_eq!(usage.files, 4);
         assert!((8192..100_000).contains(&usage.bytes), "{usage:?}");
-        // The file, and an entry's least for the link and the two directories.
+        // The file, and the minimum for the link and the two directories.
         assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
         assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
     }
 
     #[test]
-    fn directories_beside_each_other_are_all_found() {
+    fn sibling_directories_are_all_measured() {
         let home = tempfile::tempdir().unwrap();
         for path in ["a/b/c", "a/b/d/e", "a/f", "g/h"] {
             std::fs::create_dir_all(home.path().join(path)).unwrap();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_deeper_than_a_path_may_be_long_counts() {
+    fn files_deeper_than_path_max_are_measured() {
         let home = tempfile::tempdir().unwrap();
         let (name, flags) = ("d".repeat(250), OFlags::CREATE | OFlags::WRONLY);
         let mut at = rustix::fs::open(home.path(), DIRECTORY, Mode::empty()).unwrap();
@@ -222,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn files_that_hold_nothing_count_and_a_bound_ends_the_look() {
+    fn empty_files_count_and_bounds_end_the_walk() {
         let home = tempfile::tempdir().unwrap();
-        for number in 0..10 * LOOK_EVERY {
+        for number in 0..10 * CHECK_EVERY {
             std::fs::write(home.path().join(number.to_string()), []).unwrap();
         }
         let all = walk(home.path(), Bounds::NONE).0;
-        let files = 10 * LOOK_EVERY;
+        let files = 10 * CHECK_EVERY;
         assert_eq!(all, Usage { bytes: files * ENTRY_MIN, files, at_least: false });
-        let some = walk(home.path(), Bounds { bytes: LOOK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
-        let files = 2 * LOOK_EVERY;
+        let some = walk(home.path(), Bounds { bytes: CHECK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
+        let files = 2 * CHECK_EVERY;
         assert_eq!(some, Usage { bytes: files * ENTRY_MIN, files, at_least: true });
         let none = walk(home.path(), Bounds { time: Duration::ZERO, ..Bounds::NONE }).0;
         assert_eq!(none, Usage { at_least: true, ..Usage::default() });

@@ -1,16 +1,16 @@
-//! Room that a filesystem has left.
+//! Free space of filesystems.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::resources::disk_usage::ENTRY_MIN;
 
-/// Unit in which a filesystem has too little left.
+/// Unit in which a filesystem is short of space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of content.
     Bytes,
-    /// Files, directories and all else that takes an inode.
+    /// Inodes: files, directories and other entries.
     Files,
 }
 
@@ -23,25 +23,26 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A filesystem with less room than is to be kept free.
+/// Filesystem with less free space than its reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
-    /// Unit of the other two.
+    /// Unit of the other fields.
     pub unit: Unit,
-    /// Room that is left.
+    /// Free space.
     pub free: u64,
-    /// Room that is to be kept free.
+    /// Space that is to be kept free.
     pub reserve: u64,
 }
 
 impl Shortage {
-    /// Looks at the filesystem of a path. None where there is enough, and where nothing can be seen. A small filesystem keeps
-    /// a tenth free at most, and every one as many files as fit into the bytes.
+    /// Checks the filesystem of a path. Returns `None` if there is enough space, or it cannot be read. The
+    /// reserve is at most a tenth of the filesystem. The same number of bytes, at [`ENTRY_MIN`] each, is the
+    /// reserve of files.
     pub fn at(path: &Path, reserve: u64) -> Option<Self> {
         Self::at_times(path, reserve, 1)
     }
 
-    /// The same for so many times what is kept free.
+    /// Checks the filesystem of a path for a multiple of the reserve.
     pub fn at_times(path: &Path, reserve: u64, times: u64) -> Option<Self> {
         let stat = rustix::fs::statvfs(path).ok()?;
         let short = |unit, free, all, reserve: u64| {
@@ -49,12 +50,12 @@ impl Shortage {
             (free < reserve).then_some(Self { unit, free, reserve })
         };
         let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
-        // A filesystem that makes inodes as they are needed says that it has none in all.
+        // A filesystem that allocates inodes dynamically reports a total of 0.
         short(Unit::Bytes, free, all, reserve)
             .or_else(|| short(Unit::Files, stat.f_favail, stat.f_files, reserve / ENTRY_MIN))
     }
 
-    /// Returns whether less than half of what is kept free is left.
+    /// Returns whether less than half of the reserve is left.
     pub fn is_severe(&self) -> bool {
         self.free < self.reserve / 2
     }
@@ -67,7 +68,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Bytes that the filesystem of a path has in all.
+/// Returns the size of the filesystem of a path, in bytes.
 pub fn size(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_blocks * stat.f_frsize)
@@ -78,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_a_tenth_is_never_kept_free() {
+    fn the_reserve_is_at_most_a_tenth() {
         let home = tempfile::tempdir().unwrap();
         let all = size(home.path()).unwrap();
         assert_eq!(Shortage::at(home.path(), 0), None);
-        // No filesystem has this much left.
+        // No filesystem has this much free space.
         let short = Shortage::at_times(home.path(), u64::MAX, 11).unwrap();
         assert_eq!((short.unit, short.reserve), (Unit::Bytes, all / 10 * 11));
         assert!(short.free <= all && short.to_string().contains("bytes left, of which"));

@@ -1,20 +1,20 @@
-//! What comes of stopping everything in a sandbox, on whatever system.
+//! Result of freezing a sandbox, on any system.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How processes are stopped.
+/// Method of stopping processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// By the kernel's freezer, all at once.
+pub enum FreezeMethod {
+    /// The cgroup freezer: all at once.
     Cgroup,
-    /// One after the other, until none runs.
+    /// `SIGSTOP`: one after the other, until none runs.
     Signals,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for FreezeMethod {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Cgroup => "cgroup",
@@ -23,11 +23,11 @@ impl fmt::Display for Way {
     }
 }
 
-/// What was stopped.
+/// Frozen sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frozen {
-    /// How.
-    pub way: Way,
-    /// How many processes, the guest agent not counted; none where nobody says.
+    /// Method that was used.
+    pub method: FreezeMethod,
+    /// Number of stopped processes, without the guest agent. `None` if it is not known.
     pub processes: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! How much a sandbox may use, what of that could not be seen to, and what it does use.
+//! Resource limits of a sandbox, limits that are not enforced, and resource usage.
 
 use std::fmt;
 use std::io;
@@ -11,45 +11,45 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 const PAGE: u64 = 4096;
-/// Bytes of a System V message queue, unless somebody with rights changes it.
+/// Size of a System V message queue, in bytes, unless it is changed by root.
 const MESSAGE_QUEUE: u64 = 16 << 10;
-/// Message queues that the kernel can number.
+/// Maximum number of message queues of the kernel.
 const MESSAGE_QUEUES_MAX: u64 = 32_768;
 
-/// Bounds of System V shared memory and messages in a sandbox with this much memory, by their names below `kernel` in
-/// `/proc/sys`. Both stay when their processes are killed, as files in memory do.
+/// Returns limits of System V shared memory and message queues for a sandbox with this memory limit, by their
+/// names below `kernel` in `/proc/sys`. Like files in a tmpfs, both outlive their processes.
 pub fn system_v_bounds(memory: u64) -> [(&'static str, u64); 2] {
     let queues = memory / 64 / MESSAGE_QUEUE;
     [("shmall", (memory / 8 / PAGE).max(1)), ("msgmni", queues.clamp(1, MESSAGE_QUEUES_MAX))]
 }
 
-/// How much a sandbox may use; none is as much as there is.
+/// Resource limits of a sandbox. `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Thousandths of a processor.
+    /// CPU time, in thousandths of a processor.
     pub cpu_millis: Option<u32>,
-    /// Memory, files in memory included.
+    /// Memory, tmpfs files included.
     pub memory_bytes: Option<u64>,
     /// Processes and threads, the guest agent included.
     pub processes: Option<u32>,
 }
 
-/// What can be limited.
+/// Resource that can be limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Time of processors.
+    /// CPU time.
     Cpu,
     /// Memory.
     Memory,
-    /// The number of processes.
+    /// Number of processes.
     Processes,
 }
 
 impl Limit {
     pub(crate) const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Processes];
 
-    /// The kernel's part that sees to it.
+    /// Returns the name of the cgroup controller.
     pub(crate) fn controller(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -69,12 +69,12 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A limit that was asked for and is not kept.
+/// Requested limit that is not enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// Which.
+    /// The limit.
     pub limit: Limit,
-    /// Why not.
+    /// Cause.
     pub reason: String,
 }
 
@@ -89,8 +89,8 @@ impl Missing {
 }
 
 impl Limits {
-    /// Everything limited, to find out what can be.
-    pub(crate) fn some_of_all() -> Self {
+    /// Returns limits of all resources, for probing.
+    pub(crate) fn all_set() -> Self {
         Self { cpu_millis: Some(1000), memory_bytes: Some(1 << 30), processes: Some(100) }
     }
 
@@ -103,32 +103,32 @@ impl Limits {
     }
 }
 
-/// What a sandbox uses, as far as it is counted.
+/// Resource usage of a sandbox. `None` if it is not measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Time of processors since it began.
+    /// CPU time since the start.
     pub cpu: Option<Duration>,
-    /// Memory in use, without what is only kept in case it is read again.
+    /// Memory in use, without inactive file cache.
     pub memory_bytes: Option<u64>,
     /// Processes and threads.
     pub processes: Option<u64>,
 }
 
-/// What can be had for sandboxes here; where something cannot, why not.
+/// Capabilities of the host for sandboxes. An error is the reason why one is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// User namespaces and those in them, without which there are no sandboxes.
+    /// Namespaces, without which there are no sandboxes.
     pub namespaces: Result<(), String>,
-    /// Limits of processor time.
+    /// CPU limits.
     pub cpu: Result<(), String>,
-    /// Limits of memory.
+    /// Memory limits.
     pub memory: Result<(), String>,
     /// Limits of the number of processes.
     pub processes: Result<(), String>,
 }
 
 impl Capabilities {
-    /// Limits that cannot be had.
+    /// Returns the limits that cannot be enforced.
     pub fn missing(&self) -> Vec<Missing> {
         let all =
             [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
@@ -147,63 +147,65 @@ impl Capabilities {
     }
 }
 
-/// Whether the kernel counts the processes of a user in each user namespace by themselves, since 5.14. Before, all
-/// that the user runs elsewhere would count too.
-pub(crate) fn processes_are_counted_inside() -> bool {
-    crate::machine::kernel() >= (5, 14)
+/// Returns whether the kernel counts the processes of a user per user namespace, as since Linux 5.14. Before,
+/// all processes of the user on the host would count.
+pub(crate) fn has_per_namespace_process_limit() -> bool {
+    crate::machine::kernel_version() >= (5, 14)
 }
 
-/// Limits a resource of this process and all that come of it; to less, if it may not have as much.
+/// Limits a resource of this process and its descendants. If the hard limit is lower, that stays.
 pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-/// So many files a process of a sandbox may have open at most.
+/// Maximum number of open files of a process in a sandbox.
 const OPEN_FILES: u64 = 65_536;
-/// So many signals may wait for all processes of a sandbox.
+/// Maximum number of pending signals of all processes of a sandbox.
 #[cfg(target_os = "linux")]
 const PENDING_SIGNALS: u64 = 4_096;
 
-/// The number of files that this process might have open before it raised the limit.
-static USUAL: OnceLock<Option<u64>> = OnceLock::new();
+/// Soft limit of open files before this process raised it.
+static ORIGINAL_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Lets this process have as many files open as it may. Also as many descriptors may then be on their way to other
-/// processes: the kernel counts those of all processes of a user together, and compares with the limit of who sends.
-pub fn raise_open_files() -> io::Result<()> {
+/// Raises the soft limit of open files to the hard limit. It also limits file descriptors in flight over
+/// sockets: the kernel counts those of all processes of a user, and compares with the limit of the sender.
+pub fn raise_open_files_limit() -> io::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    USUAL.get_or_init(|| current);
+    ORIGINAL_LIMIT.get_or_init(|| current);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
-/// Lets a program that is about to be started have as many files open as this process might in the beginning: many programs
-/// take the limit for the number of descriptors to look after.
-pub fn usual_open_files(command: &mut Command) -> &mut Command {
-    let Some(usual) = USUAL.get().copied() else { return command };
+/// Gives a program that is about to be started the original limit of open files: many programs iterate over
+/// all descriptors up to the limit.
+pub fn reset_open_files_limit(command: &mut Command) -> &mut Command {
+    let Some(original) = ORIGINAL_LIMIT.get().copied() else { return command };
     let limit = move || {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        Ok(setrlimit(Resource::Nofile, Rlimit { current: usual, maximum })?)
+        Ok(setrlimit(Resource::Nofile, Rlimit { current: original, maximum })?)
     };
-    // SAFETY: what runs between fork and exec is two system calls.
+    // SAFETY: between fork and exec only two system calls are made.
     unsafe { command.pre_exec(limit) }
 }
 
-/// Limits open files of a sandbox. One that runs as the server's own user gets half of what the server may have:
-/// however many descriptors it keeps on their way, the server can still send some to its helpers. The machine's superuser
-/// may always send.
+/// Limits open files of a sandbox. One that shares the user of the server gets half of the server's limit:
+/// however many descriptors it keeps in flight, the server can still send some to its helpers. Root of the
+/// host may always send.
 pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {
     let most = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES * 2));
     limit(Resource::Nofile, if shares_user { most / 2 } else { OPEN_FILES })
 }
 
-/// Limits pending signals. A user namespace that this process makes later has the same bound for all in it.
+/// Limits pending signals. User namespaces that this process creates later inherit the limit for all
+/// processes in them.
 #[cfg(target_os = "linux")]
 pub(crate) fn limit_pending_signals() -> io::Result<()> {
     limit(Resource::Sigpending, PENDING_SIGNALS)
 }
 
-/// Tells in one line which limits are not kept, why, what is done instead, and the way out. None if all are kept.
-pub fn told(missing: &[Missing]) -> Option<String> {
+/// Describes in one line which limits are not enforced, why, what is done instead, and the remedy. Returns
+/// `None` if all are.
+pub fn describe_missing(missing: &[Missing]) -> Option<String> {
     let names: Vec<String> = missing.iter().map(|one| one.limit.to_string()).collect();
     let (last, others) = names.split_last()?;
     let names = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
@@ -215,16 +217,16 @@ pub fn told(missing: &[Missing]) -> Option<String> {
     }
     if reasons.contains(&NOT_ALLOWED) {
         line += "; ";
-        line += way_out(std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists());
+        line += hint(std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists());
     }
     Some(line)
 }
 
-/// Why a user who is not the superuser has no groups in most places.
+/// Reason why an ordinary user usually has no cgroups.
 pub(crate) const NOT_ALLOWED: &str = "this user may not make cgroups";
 
-/// The way to limits for an ordinary user; the first version of cgroups cannot safely be given to one.
-fn way_out(second_version: bool) -> &'static str {
+/// Returns the remedy for an ordinary user. Cgroups of version 1 cannot safely be delegated.
+fn hint(second_version: bool) -> &'static str {
     if second_version {
         "start the server with `systemd-run --user --scope -p Delegate=yes workspace-server` to have them"
     } else {
@@ -238,27 +240,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_programs_have_the_limit_of_open_files_from_before() {
+    fn started_programs_get_the_original_open_files_limit() {
         let before = getrlimit(Resource::Nofile);
-        raise_open_files().unwrap();
+        raise_open_files_limit().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
         // Another test may have raised it before.
-        let usual = USUAL.get().copied().unwrap();
-        let output = usual_open_files(Command::new("sh").args(["-c", "ulimit -Sn"])).output().unwrap();
-        let expected = usual.map_or("unlimited".to_owned(), |usual| usual.to_string());
+        let original = ORIGINAL_LIMIT.get().copied().unwrap();
+        let output = reset_open_files_limit(Command::new("sh").args(["-c", "ulimit -Sn"])).output().unwrap();
+        let expected = original.map_or("unlimited".to_owned(), |original| original.to_string());
         assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), expected);
     }
 
     #[test]
-    fn one_line_tells_all_limits_that_are_not_kept() {
+    fn one_line_describes_all_missing_limits() {
         let missing = |limit, reason: &str| Missing { limit, reason: reason.to_owned() };
-        assert_eq!(told(&[]), None);
+        assert_eq!(describe_missing(&[]), None);
         let both = [missing(Limit::Cpu, NOT_ALLOWED), missing(Limit::Memory, NOT_ALLOWED)];
-        let line = told(&both).unwrap();
+        let line = describe_missing(&both).unwrap();
         let expected = "no limit of cpu and memory for the sandbox as a whole: this user may not make cgroups; each \
                         process may have as much memory as was asked for (RLIMIT_DATA); ";
         assert!(line.starts_with(expected) && line.contains("-p Delegate=yes workspace-server`"), "{line}");
-        let line = told(&[missing(Limit::Cpu, "no cgroup has the controller cpu")]).unwrap();
+        let line = describe_missing(&[missing(Limit::Cpu, "no cgroup has the controller cpu")]).unwrap();
         assert_eq!(line, "no limit of cpu for the sandbox as a whole: no cgroup has the controller cpu");
     }
 }

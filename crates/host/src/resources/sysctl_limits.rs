@@ -1,18 +1,18 @@
-//! Bounds of what a sandbox takes of the kernel, set in its own namespaces.
+//! Limits of kernel resources in the namespaces of a sandbox, set by sysctls.
 //!
-//! The kernel counts some of what a user takes in every user namespace and in those around it, and lets each set
-//! a bound (`/proc/sys/user`). Without one, a single sandbox could take all that the machine allows its owner.
+//! The kernel counts some resources in every user namespace and its parents, and each may set a limit
+//! (`/proc/sys/user`). Without one, a single sandbox could take all that the host allows its owner.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::error::{Doing as _, Result};
+use crate::error::{Context as _, Result};
 use crate::resources::limits;
 
-/// Namespaces that nobody inside makes; the list of system calls says the same. And fanotify, which it refuses. Mount
-/// namespaces are missing: to the kernel every tree that is mounted from here on is one for a moment.
-const NONE: [&str; 9] = [
+/// Resources of which a sandbox gets none: namespaces and fanotify, which the seccomp filter denies, too.
+/// Mount namespaces are not among them, because the kernel counts every detached mount as one for a moment.
+const FORBIDDEN: [&str; 9] = [
     "max_cgroup_namespaces",
     "max_fanotify_groups",
     "max_fanotify_marks",
@@ -24,24 +24,25 @@ const NONE: [&str; 9] = [
     "max_uts_namespaces",
 ];
 
-/// What is bounded to a quarter of what the machine allows a user: the bound, the machine's own, and the least.
-const QUARTERS: [(&str, &str, u64); 2] = [
+/// Resources of which a sandbox gets a quarter of what the host allows a user: the limit, the sysctl of the
+/// host, and the minimum.
+const QUARTERED: [(&str, &str, u64); 2] = [
     ("max_inotify_instances", "fs/inotify/max_user_instances", 16),
     ("max_inotify_watches", "fs/inotify/max_user_watches", 2048),
 ];
 
-/// Sets them. `sys` is `/proc/sys` as the first process of the sandbox sees it, which still has all rights inside;
-/// `memory` is how much memory the sandbox may use.
+/// Sets the limits. `sys` is `/proc/sys` of the first process of the sandbox, while it still has all
+/// capabilities inside; `memory` is the memory limit of the sandbox.
 pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
-    for name in NONE {
+    for name in FORBIDDEN {
         write(&sys.join("user").join(name), 0)?;
     }
-    for (name, machine, least) in QUARTERS {
+    for (name, machine, least) in QUARTERED {
         let machine = sys.join(machine);
         // A kernel without inotify.
         let Ok(text) = fs::read_to_string(&machine) else { continue };
         let most: u64 =
-            text.trim().parse().map_err(io::Error::other).doing(format!("read {}", machine.display()))?;
+            text.trim().parse().map_err(io::Error::other).context(format!("read {}", machine.display()))?;
         write(&sys.join("user").join(name), (most / 4).max(least))?;
     }
     let Some(memory) = memory else { return Ok(()) };
@@ -49,20 +50,20 @@ pub(crate) fn set(sys: &Path, memory: Option<u64>) -> Result<()> {
     bounds.try_for_each(|(name, value)| write_if_allowed(&sys.join("kernel").join(name), value))
 }
 
-/// What the kernel does not have needs no bound.
+/// Writes a sysctl, unless the kernel does not have it.
 fn write(path: &Path, value: u64) -> Result<()> {
     match fs::write(path, value.to_string()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done.doing(format!("write {}", path.display())),
+        done => done.context(format!("write {}", path.display())),
     }
 }
 
-/// Before Linux 5.19 only the machine's superuser may set what an IPC namespace holds.
+/// Writes a sysctl if allowed: before Linux 5.19 only root of the host may limit an IPC namespace.
 fn write_if_allowed(path: &Path, value: u64) -> Result<()> {
     match fs::write(path, value.to_string()) {
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&error.kind()) => {
             Ok(())
         }
-        done => done.doing(format!("write {}", path.display())),
+        done => done.context(format!("write {}", path.display())),
     }
 }

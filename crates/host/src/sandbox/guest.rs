@@ -1,4 +1,4 @@
-//! What the child of a launch does until it is the guest agent.
+//! The child of a launch, until it executes the guest agent.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -8,81 +8,82 @@ use std::path::PathBuf;
 
 use rustix::process::Resource;
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::mount::root::Root;
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
-use crate::namespace::id_map::Range;
-use crate::namespace::sandbox_ids::USER;
-use crate::resources::cgroup::Groups;
+use crate::namespace::id_map::IdRange;
+use crate::namespace::sandbox_ids::SANDBOX_UID;
+use crate::resources::cgroup::Cgroups;
 use crate::resources::limits;
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::seccomp::Filters;
 
-/// Descriptors on their way from the server to the agent. The numbers are the same all the way.
-pub(crate) const AGENT: RawFd = 20;
-pub(crate) const TOKEN: RawFd = 21;
-pub(crate) const OUTPUT: RawFd = 22;
-pub(crate) const LOG: RawFd = 23;
-pub(crate) const SOCKET_DIRECTORY: RawFd = 24;
+/// File descriptors that are passed from the server to the agent. They have these numbers from the helper on.
+pub(crate) const AGENT_FD: RawFd = 20;
+pub(crate) const TOKEN_FD: RawFd = 21;
+pub(crate) const OUTPUT_FD: RawFd = 22;
+pub(crate) const LOG_FD: RawFd = 23;
+pub(crate) const SOCKET_DIR_FD: RawFd = 24;
 
-/// What the child needs to know.
+/// Parameters of the child.
 pub(crate) struct Guest<'a> {
     pub(crate) task: &'a LaunchTask,
-    /// The directory its root is made from; none for `base`.
+    /// Detached mount of the template; `None` for `base`.
     pub(crate) template: Option<OwnedFd>,
-    /// Who exists inside. Found out before: the child's own namespace tells nothing of the one around it.
-    pub(crate) users: Range,
-    pub(crate) groups: &'a Groups,
-    /// How many processes it may have, where no group sees to that.
+    /// Ids inside. Determined before the namespaces are created, because the child cannot see the ids around
+    /// its own.
+    pub(crate) users: IdRange,
+    pub(crate) cgroups: &'a Cgroups,
+    /// Maximum number of processes, where no cgroup limits it.
     pub(crate) processes: Option<u32>,
-    /// How many bytes of memory each of its processes may have, where no group sees to all of them.
+    /// Maximum memory of each process, in bytes, where no cgroup limits all of them.
     pub(crate) memory: Option<u64>,
     pub(crate) filters: Filters,
 }
 
 impl Guest<'_> {
-    /// What the child does.
-    pub(crate) fn begin(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
-        // Set up before the rights are given up.
+    /// Sets up the sandbox and executes the agent; returns only on failure.
+    pub(crate) fn run(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
+        // After the ids are mapped.
         parent.wait()?;
         if self.users.has_root() {
             credentials::become_root_inside()?;
         }
-        // First of all, so that whatever it uses is counted; then no other groups are seen any more.
-        self.groups.enter()?;
-        own_groups()?;
-        // Whoever launches may keep his own files to himself; those of the root are for all inside.
+        // First, so that all resources are counted. After that other cgroups are not visible any more.
+        self.cgroups.enter()?;
+        unshare_cgroup()?;
+        // The server may have a stricter umask, but the files of the root are for all users inside.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        // SAFETY: a session of its own; the call takes nothing.
+        // SAFETY: the call takes nothing.
         unsafe { libc::setsid() };
         let id = &self.task.id;
-        let places = [PathBuf::from(WORKSPACE)];
+        let mount_points = [PathBuf::from(WORKSPACE)];
         Root {
             template: self.template.as_ref().map(OwnedFd::as_fd),
             hostname: id,
-            user: USER,
-            group: USER,
-            places: &places,
+            user: SANDBOX_UID,
+            group: SANDBOX_UID,
+            mount_points: &mount_points,
             memory: self.task.limits.memory_bytes,
             nameserver: self.task.egress.is_some(),
         }
         .build()?;
-        rustix::system::sethostname(id.as_bytes()).doing("set the host name")?;
-        loopback().doing("start the loopback network")?;
-        parent.done()?;
+        rustix::system::sethostname(id.as_bytes()).context("set the host name")?;
+        start_loopback().context("start the loopback network")?;
+        parent.notify()?;
         parent.wait()?;
-        self.limit().doing("set limits")?;
-        credentials::become_user(USER, USER)?;
-        let log = take(LOG);
+        self.limit().context("set limits")?;
+        credentials::become_user(SANDBOX_UID, SANDBOX_UID)?;
+        let log = take_fd(LOG_FD);
         rustix::stdio::dup2_stdout(&log)
             .and_then(|()| rustix::stdio::dup2_stderr(&log))
-            .doing("open the log")?;
-        let null = File::open("/dev/null").doing("open /dev/null")?;
-        rustix::stdio::dup2_stdin(&null).doing("close the input")?;
+            .context("open the log")?;
+        let null = File::open("/dev/null").context("open /dev/null")?;
+        rustix::stdio::dup2_stdin(&null).context("close the input")?;
         self.filters.apply()?;
-        become_agent(id)
+        exec_agent(id)
     }
 
     fn limit(&self) -> io::Result<()> {
@@ -93,21 +94,21 @@ impl Guest<'_> {
     }
 }
 
-/// Makes the groups this process is in the only ones it sees.
-pub(crate) fn own_groups() -> Result<()> {
-    // SAFETY: the call takes a number.
+/// Creates a cgroup namespace, in which other cgroups are not visible.
+pub(crate) fn unshare_cgroup() -> Result<()> {
+    // SAFETY: the call takes an integer.
     let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()).doing("make a namespace for groups") }
+    if done { Ok(()) } else { Err(io::Error::last_os_error()).context("make a namespace for cgroups") }
 }
 
-fn take(number: RawFd) -> OwnedFd {
-    // SAFETY: the server left it to the helper under this number, and the helper to this process.
+fn take_fd(number: RawFd) -> OwnedFd {
+    // SAFETY: the helper has left it to this process under this number.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// A network with nobody else in it, which programs expect all the same.
-pub(crate) fn loopback() -> io::Result<()> {
-    // SAFETY: a socket of this process, and a structure that is made here and lives through the calls.
+/// Brings up the loopback interface, which programs expect.
+pub(crate) fn start_loopback() -> io::Result<()> {
+    // SAFETY: a socket of this process, and a structure that outlives the calls.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {
@@ -126,10 +127,10 @@ pub(crate) fn loopback() -> io::Result<()> {
     Ok(())
 }
 
-fn become_agent(id: &str) -> Result<std::convert::Infallible> {
+fn exec_agent(id: &str) -> Result<std::convert::Infallible> {
     let text = |text: &str| CString::new(text).map_err(|_| HostError::other("a NUL in an id"));
-    let socket = format!("/proc/self/fd/{SOCKET_DIRECTORY}/agent.sock");
-    let (token, output) = (TOKEN.to_string(), OUTPUT.to_string());
+    let socket = format!("/proc/self/fd/{SOCKET_DIR_FD}/agent.sock");
+    let (token, output) = (TOKEN_FD.to_string(), OUTPUT_FD.to_string());
     let arguments = [
         "workspace-agent",
         "--sandbox",
@@ -152,18 +153,18 @@ fn become_agent(id: &str) -> Result<std::convert::Infallible> {
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };
-    // SAFETY: an open program, texts that end with NUL and lists that end with a null pointer. The program's own
-    // descriptor goes with the call.
+    // SAFETY: an open program, strings that end with NUL and lists that end with a null pointer. The
+    // descriptor of the program is closed by the call.
     unsafe {
-        libc::fcntl(AGENT, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(AGENT_FD, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::syscall(
             libc::SYS_execveat,
-            AGENT,
+            AGENT_FD,
             c"".as_ptr(),
             pointers(&arguments).as_ptr(),
             pointers(&environment).as_ptr(),
             libc::AT_EMPTY_PATH,
         );
     }
-    Err(io::Error::last_os_error()).doing("start the guest agent")
+    Err(io::Error::last_os_error()).context("start the guest agent")
 }

@@ -1,13 +1,13 @@
-//! A program over a read-only view of the machine's own files, at the paths they have there.
+//! A program over a read-only view of the host's files, at their own paths.
 //!
-//! The root is the machine's, with every mount below it, made read-only as a whole. Directories that the program may change are
-//! overlays directly over those of the machine: nothing is read before, and what is written goes to uppers of the caller's.
-//! `/proc`, `/sys` and `/dev` are new, `/tmp`, `/var/tmp`, `/run` and `/dev/shm` are parts of one filesystem in memory with one
-//! bound. What is hidden is covered by something empty.
+//! The root is that of the host with all mounts below, made read-only recursively. Directories that the
+//! program may change are overlays directly over those of the host: nothing is read in advance, and changes
+//! go to upper directories of the caller. `/proc`, `/sys` and `/dev` are new; `/tmp`, `/var/tmp`, `/run` and
+//! `/dev/shm` are directories of one tmpfs with one limit. Hidden paths are covered by empty files and
+//! directories.
 //!
-//! The first process inside is this program itself. It starts the program, collects what is orphaned, and ends everything
-//! when the program has ended or whoever asked for it is gone: it hears that by the end of its control socket, however the
-//! other side ended.
+//! The first process inside is this program. It starts the other one, reaps orphans, and kills everything
+//! when the program has ended or its control socket is closed, however the client ended.
 
 mod init;
 mod root;
@@ -27,14 +27,14 @@ use rustix::net::{
 use rustix::process::{PidfdFlags, getegid, geteuid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::credentials;
-use crate::namespace::holder::{Holder, no_namespaces};
-use crate::namespace::id_map::{self, Range};
-use crate::namespace::sandbox_ids::owner_of_namespace;
+use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::id_map::{self, IdRange};
+use crate::namespace::sandbox_ids::namespace_owner;
 use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::resources::cgroup;
@@ -42,26 +42,26 @@ use crate::resources::limits::{self, Limits, Missing};
 use crate::sandbox::seccomp::Filters;
 use init::Init;
 
-/// Something that differs from the machine's own files. Paths are absolute and free of symlinks.
+/// Difference from the host's files. Paths are absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
-    /// Covers a file or directory by an empty one that nobody may read. One that is not there is left out.
+    /// Covers a file or directory by an empty one without permissions. Ignored if it does not exist.
     Hide(OsString),
-    /// Shows a file or directory of the machine, read-only, also below what is hidden.
+    /// Shows a file or directory of the host, read-only, also below a hidden one.
     Show(OsString),
-    /// Lets a directory be changed: changes go to `upper`.
+    /// Makes a directory writable; changes go to `upper`.
     Overlay {
-        /// The directory of the machine, and where it is seen.
+        /// Directory of the host, and mount point.
         at: OsString,
-        /// Gets what is changed.
+        /// Upper directory.
         upper: OsString,
-        /// Empty, on the filesystem of the upper.
+        /// Work directory: empty, and on the filesystem of the upper directory.
         work: OsString,
     },
 }
 
 impl Mount {
-    /// The path at which it is seen.
+    /// Returns the path that differs.
     pub fn path(&self) -> PathBuf {
         match self {
             Self::Hide(path) | Self::Show(path) | Self::Overlay { at: path, .. } => PathBuf::from(path),
@@ -69,87 +69,88 @@ impl Mount {
     }
 }
 
-/// A program to run over a view of the machine's files.
+/// Program to run over a view of the host's files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostView {
-    /// Name of its cgroups, of letters, digits and dashes.
+    /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
-    /// Namespaces in which the network is made; the machine where it has none, or the superuser asks.
+    /// Namespaces in which the network is created; those of the host without a network, or for root.
     pub holder: Holder,
-    /// In the order of mounting: what is below something comes after it.
+    /// Differences, in the order of mounting: parents before what is below them.
     pub mounts: Vec<Mount>,
     /// Working directory.
     pub cwd: OsString,
-    /// Program and arguments. A program without a slash is looked for in `PATH` of the environment.
+    /// Program and arguments. A program without a slash is searched in `PATH` of the environment.
     pub words: Vec<OsString>,
-    /// Names and values of its environment.
+    /// Names and values of environment variables.
     pub environment: Vec<(OsString, OsString)>,
-    /// Columns and rows of a terminal of its own; none for three pipes.
+    /// Columns and rows of its terminal. `None` for pipes.
     pub terminal: Option<(u16, u16)>,
-    /// Resources that it may use. A memory limit also bounds the files in memory, to half of it.
+    /// Resource limits. The tmpfs gets half of the memory limit.
     pub limits: Limits,
-    /// Network that it may reach; none for nothing but itself.
+    /// Network egress. `None` for loopback only.
     pub egress: Option<Egress>,
 }
 
-/// End of a program.
+/// Result of a program that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Exit status, 128 more than its number for a signal.
+    /// Exit status; 128 plus the number of a signal.
     pub exit_code: i32,
-    /// Reason why it was not started at all.
+    /// Error if the program could not be started.
     pub failed: Option<String>,
 }
 
-/// A program that runs. When this is dropped, the program and all that came of it is killed.
+/// Running program. Dropping this kills it and its descendants.
 #[derive(Debug)]
 pub struct Running {
     control: OwnedFd,
     process: OwnedFd,
-    /// The other end of its terminal, if it has one.
+    /// Master side of its terminal, if it has one.
     pub terminal: Option<OwnedFd>,
-    /// Limits that were asked for and are not kept.
+    /// Requested limits that are not enforced.
     pub missing: Vec<Missing>,
 }
 
-/// Message over the control socket to the first process.
+/// Message to the first process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// Sends a signal to the program's process group.
+    /// Send a signal to the program's process group.
     Signal(i32),
 }
 
 /// Message from the first process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Event {
-    /// It runs; a descriptor of the first process goes with it, and then of the terminal if it has one.
+    /// The program runs. Sent with a PID file descriptor of the first process, and with the terminal if there
+    /// is one.
     Started,
     Ended(Ended),
 }
 
-/// Answer of the helper.
+/// Reply of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launched {
     missing: Vec<Missing>,
 }
 
-/// Longest message.
-const MESSAGE: usize = 4 << 10;
+/// Maximum size of a message, in bytes.
+const MESSAGE_MAX: usize = 4 << 10;
 
 impl HostView {
-    /// Starts the program. `stdio` is what it reads and writes where it has no terminal.
+    /// Starts the program. `stdio` are its standard input, output and error, unless it has a terminal.
     pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<Running> {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .doing("make a socket")?;
+                .context("make a socket")?;
         let [input, output, errors] = stdio;
         let helper = client::start(self, &[theirs.as_fd(), input, output, errors])?;
         drop(theirs);
         let Launched { missing } = helper.wait()?;
-        let event = receive(control.as_fd()).doing("listen to the sandbox")?;
+        let event = receive(control.as_fd()).context("listen to the sandbox")?;
         match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
-                // The program may have ended since; its first process is known all the same.
+                // The program may have ended meanwhile.
                 let mut descriptors = descriptors.into_iter();
                 let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
                 Ok(Running { control, process, terminal: descriptors.next(), missing })
@@ -160,17 +161,17 @@ impl HostView {
 }
 
 impl Running {
-    /// Sends a signal to the program's process group. One that has ended needs none.
+    /// Sends a signal to the program's process group. Does nothing if it has ended.
     pub fn signal(&self, number: i32) -> Result<()> {
         match send(self.control.as_fd(), &Request::Signal(number), &[]) {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
-            sent => sent.doing("send a signal"),
+            sent => sent.context("send a signal"),
         }
     }
 
-    /// Waits until the program has ended and everything that came of it. None if it was killed from outside.
+    /// Waits until the program and its descendants have ended. Returns `None` if it was killed from outside.
     pub fn wait(&self) -> Result<Option<Ended>> {
-        let event = receive(self.control.as_fd()).doing("listen to the sandbox")?;
+        let event = receive(self.control.as_fd()).context("listen to the sandbox")?;
         self.wait_for_end()?;
         Ok(event.and_then(|(event, _)| match event {
             Event::Ended(ended) => Some(ended),
@@ -178,19 +179,19 @@ impl Running {
         }))
     }
 
-    /// Kills the program and all that came of it, and waits for the end.
+    /// Kills the program and its descendants, and waits for the end.
     pub fn kill(&self) -> Result<()> {
         // It may have ended by itself.
         let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
         self.wait_for_end()
     }
 
-    /// The first process ends after all others of its namespace.
+    /// Waits for the first process, which ends after all others of its namespace.
     fn wait_for_end(&self) -> Result<()> {
         loop {
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
                 Err(Errno::INTR) => {}
-                done => return done.map(drop).doing("wait for the sandbox"),
+                done => return done.map(drop).context("wait for the sandbox"),
             }
         }
     }
@@ -216,11 +217,11 @@ fn send<T: Serialize>(
     sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// None when the other end is gone.
+/// Receives a message. Returns `None` when the other end is closed.
 fn receive<T: serde::de::DeserializeOwned>(
     socket: BorrowedFd<'_>,
 ) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut text = [0; MESSAGE];
+    let mut text = [0; MESSAGE_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
@@ -242,19 +243,20 @@ fn receive<T: serde::de::DeserializeOwned>(
     Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptors)))
 }
 
-/// Ids that exist inside, for users and for groups: those of the machine, each as itself. An ordinary user has one of each.
-fn ids(user: User, holder: &Holder) -> Result<(Vec<Range>, Vec<Range>)> {
+/// Returns the user and group ids inside: those of the host, mapped to themselves. An ordinary user has one
+/// of each.
+fn ids(user: User, holder: &Holder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
     if user.is_superuser {
-        let all: Vec<Range> = id_map::mapped()?.into_iter().map(Range::as_itself).collect();
+        let all: Vec<IdRange> = id_map::read()?.into_iter().map(IdRange::identity).collect();
         return Ok((all.clone(), all));
     }
-    // The one of a holder is its superuser there.
+    // The one user of a holder is root there.
     let outside = |id| if *holder == Holder::Machine { id } else { 0 };
-    let one = |id| vec![Range { inside: id, outside: outside(id), count: 1 }];
+    let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((one(user.user), one(user.group)))
 }
 
-/// User that the program runs as.
+/// User that runs the program.
 #[derive(Debug, Clone, Copy)]
 struct User {
     user: u32,
@@ -271,58 +273,58 @@ impl Task for HostView {
     }
 }
 
-/// Makes the namespaces; called in the helper.
+/// Creates the namespaces; runs in the helper.
 fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let is_superuser = user == 0;
     let user = User { user, group, is_superuser };
-    let (groups, mut missing) = cgroup::make(&view.id, &view.limits)?;
+    let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
     let mut processes = None;
-    if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
+    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
         processes = view.limits.processes;
     }
     let (users, owners) = ids(user, &view.holder)?;
     view.holder.join()?;
-    limits::limit_pending_signals().doing("limit pending signals")?;
+    limits::limit_pending_signals().context("limit pending signals")?;
     let init = Init {
         view,
         user,
-        groups: &groups,
+        cgroups: &cgroups,
         processes,
         memory: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
         filters: Filters::new()?,
         descriptors,
     };
     let make = || {
-        clone::child(NAMESPACES, groups.to_be_made_in(), |parent| match init.begin(parent) {
+        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
             Ok(never) => match never {},
             Err(error) => error,
         })
     };
-    let made = match owner_of_namespace(&view.holder, &view.id, None).filter(|_| is_superuser) {
+    let made = match namespace_owner(&view.holder, &view.id, None).filter(|_| is_superuser) {
         Some(owner) => credentials::with_owner(owner, make),
         None => make(),
     };
-    let mut child = made.map_err(no_namespaces)?;
-    let made = accompany(&mut child, view, &users, &owners);
+    let mut child = made.map_err(explain_refusal)?;
+    let made = set_up(&mut child, view, &users, &owners);
     if made.is_err() {
         child.kill();
     }
     made.map(|()| Launched { missing })
 }
 
-/// Maps ids and makes the network while the child gets ready.
-fn accompany(child: &mut Child, view: &HostView, users: &[Range], groups: &[Range]) -> Result<()> {
-    id_map::map(child.pid, users, groups)?;
-    child.done()?;
-    child.ready()?;
+/// Maps ids and sets up the network while the child starts.
+fn set_up(child: &mut Child, view: &HostView, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+    id_map::write(child.pid, users, groups)?;
+    child.notify()?;
+    child.wait_ready()?;
     if let Some(egress) = &view.egress {
-        let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+        let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
         network_daemon::start(&process, egress, &view.holder)?;
     }
-    child.done()?;
-    child.ready()
+    child.notify()?;
+    child.wait_ready()
 }

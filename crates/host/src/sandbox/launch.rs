@@ -1,10 +1,11 @@
-//! Starting a sandbox: a program in namespaces of its own, over a root of its own, without any rights.
+//! Launching a sandbox: a program in its own namespaces, with its own root filesystem and without
+//! capabilities.
 //!
-//! Two processes take part. The **helper** (this program again, with one thread) joins the holder, takes up what
-//! is to be mounted, and makes the **child** in new namespaces. The child builds its root and waits; the helper notes
-//! it, and mounts the workspace into it from outside; the child gives up all rights and becomes the guest agent. The
-//! workspace is always mounted like this, into namespaces that exist: what is there when a namespace is made could
-//! never be replaced.
+//! Two processes take part. The **helper** joins the holder, clones the mounts, and spawns the **child** in
+//! new namespaces. The child builds its root and waits; the helper records it, and mounts the workspace into
+//! it from outside; the child drops all capabilities and executes the guest agent. The workspace is always
+//! mounted into existing namespaces, because a mount that is inherited when a namespace is created can never
+//! be replaced.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -15,76 +16,79 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::client;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
-use crate::mount::workspace::{give, give_to, take_up};
+use crate::mount::workspace::{chown, chown_to_sandbox, clone_workspace};
 use crate::namespace::clone::{self, Child, NAMESPACES};
-use crate::namespace::holder::{Holder, no_namespaces};
+use crate::namespace::holder::{Holder, explain_refusal};
 pub use crate::namespace::sandbox_ids::owner;
-use crate::namespace::sandbox_ids::{USER, owner_of_namespace, users};
+use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
 use crate::namespace::{credentials, id_map};
 use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::process::Process;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, Missing};
-use crate::sandbox::guest::{AGENT, Guest, LOG, OUTPUT, SOCKET_DIRECTORY, TOKEN};
+use crate::sandbox::guest::{AGENT_FD, Guest, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, TOKEN_FD};
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 use crate::sandbox::own_users;
 use crate::sandbox::seccomp::Filters;
 
-/// What the root filesystem of a sandbox is made from.
+/// Source of the root filesystem of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Template {
-    /// What the machine has: its programs and libraries.
+    /// Programs and libraries of the host.
     Base,
-    /// A root filesystem in a directory, which stays as it is. Everybody must be allowed to read it.
+    /// Root filesystem in a directory, which is not modified. It must be readable by everybody.
     Directory(PathBuf),
 }
 
-/// What to start.
+/// Parameters of a launch.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Where mounts are made.
+    /// Namespaces in which mounts are made.
     pub holder: &'a Holder,
-    /// The sandbox's id, also its host name.
+    /// Id of the sandbox, also its host name.
     pub id: &'a str,
-    /// The program of the guest agent.
+    /// Program of the guest agent.
     pub agent: &'a Path,
-    /// The user of the machine that it runs as ([`OwnUsers`](crate::own_users::OwnUsers)); if none is given, the one that all share.
+    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the
+    /// one that all share.
     pub user: Option<u32>,
-    /// Becomes the root.
+    /// Source of the root filesystem.
     pub template: Template,
-    /// Becomes [`WORKSPACE`]; if none is known yet, [`attach`](crate::attach()) brings it later.
+    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach`](crate::attach()) mounts it
+    /// later.
     pub workspace: Option<&'a Path>,
-    /// The agent gets it as a descriptor; the server listens on `agent.sock` in it, which everybody may write to. Not seen
-    /// inside: the list of mounts would tell where it is on the machine.
+    /// Directory with the server's socket `agent.sock`, which must be writable for everybody. The agent gets
+    /// it as a file descriptor. It is not mounted inside, because the list of mounts would reveal its path on
+    /// the host.
     pub sockets: &'a Path,
-    /// Where output is kept. Not seen inside.
+    /// Directory for the output of commands. Not visible inside.
     pub output: &'a Path,
-    /// Gets what the agent says. Not seen inside.
+    /// File for the log of the agent. Not visible inside.
     pub log: &'a Path,
-    /// Gets the sandbox's process, before anything of the user's runs: whoever ends at whatever moment, what runs
-    /// is found again by [`Process::read`].
-    pub note: &'a Path,
-    /// How much it may use.
+    /// File for the identity of the first process. It is written before any program of the user runs, so that
+    /// whatever is killed, the sandbox can be found by [`Process::read`].
+    pub process_file: &'a Path,
+    /// Resource limits.
     pub limits: Limits,
-    /// What it may reach; none for nothing but itself.
+    /// Network egress. `None` for loopback only.
     pub egress: Option<&'a Egress>,
-    /// With which the agent says for whom it speaks.
+    /// Token by which the agent proves which sandbox it belongs to.
     pub token: &'a [u8],
 }
 
-/// What was started.
+/// Sandbox that was launched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launched {
-    /// Its first process.
+    /// First process.
     pub process: Process,
-    /// Limits that were asked for and are not kept.
+    /// Requested limits that are not enforced.
     pub missing: Vec<Missing>,
 }
 
@@ -97,12 +101,12 @@ pub(crate) struct LaunchTask {
     template: Template,
     workspace: Option<PathBuf>,
     sockets: PathBuf,
-    note: PathBuf,
+    process_file: PathBuf,
     pub(crate) limits: Limits,
     pub(crate) egress: Option<Egress>,
 }
 
-/// Starts a sandbox.
+/// Launches a sandbox.
 pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let task = LaunchTask {
         holder: launch.holder.clone(),
@@ -111,105 +115,106 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
         template: launch.template.clone(),
         workspace: launch.workspace.map(Path::to_owned),
         sockets: launch.sockets.to_owned(),
-        note: launch.note.to_owned(),
+        process_file: launch.process_file.to_owned(),
         limits: launch.limits.clone(),
         egress: launch.egress.cloned(),
     };
-    forget_former(launch)?;
+    remove_leftovers(launch)?;
     if let Some(workspace) = launch.workspace {
-        give(launch.holder, workspace, launch.user)?;
+        chown_to_sandbox(launch.holder, workspace, launch.user)?;
     }
-    give_to(launch.user.map(|user| (user, user)).or_else(|| owner(launch.holder)), launch.output)?;
-    let agent = File::open(launch.agent).doing(format!("open {}", launch.agent.display()))?;
-    let output = File::open(launch.output).doing(format!("open {}", launch.output.display()))?;
+    chown(launch.user.map(|user| (user, user)).or_else(|| owner(launch.holder)), launch.output)?;
+    let agent = File::open(launch.agent).context(format!("open {}", launch.agent.display()))?;
+    let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;
     let log = File::options().create(true).append(true).open(launch.log);
-    let log = log.doing(format!("open {}", launch.log.display()))?;
-    let (token, mut writer) = io::pipe().doing("make a pipe")?;
-    writer.write_all(launch.token).doing("pass the token")?;
+    let log = log.context(format!("open {}", launch.log.display()))?;
+    let (token, mut writer) = io::pipe().context("make a pipe")?;
+    writer.write_all(launch.token).context("pass the token")?;
     drop(writer);
     let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
     let launched = client::call(&task, &descriptors);
-    launched.map_err(|error| match take_back(launch) {
+    launched.map_err(|error| match undo(launch) {
         Ok(()) => error,
         Err(more) => error.followed_by(more),
     })
 }
 
-/// The limits that were asked for and are not kept, of the sandbox that is noted at `note`: what [`Launched`] says, for
-/// whoever finds it later.
-pub fn missing(note: &Path) -> Result<Vec<Missing>> {
-    let path = missing_at(note);
+/// Returns the requested limits that are not enforced, of the sandbox recorded at `process_file`: the same as
+/// in [`Launched`].
+pub fn missing(process_file: &Path) -> Result<Vec<Missing>> {
+    let path = missing_file(process_file);
     let text = match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.doing(format!("read {}", path.display()))?,
+        text => text.context(format!("read {}", path.display()))?,
     };
-    serde_json::from_slice(&text).map_err(io::Error::from).doing(format!("understand {}", path.display()))
+    serde_json::from_slice(&text).map_err(io::Error::from).context(format!("parse {}", path.display()))
 }
 
-/// Where that is kept, if there is anything to say.
-fn missing_at(note: &Path) -> PathBuf {
-    note.with_extension("missing")
+/// Returns the path of the file with these limits, which exists if there are any.
+fn missing_file(process_file: &Path) -> PathBuf {
+    process_file.with_extension("missing")
 }
 
-/// Before the sandbox is noted: whoever finds it finds this.
-fn note_missing(note: &Path, missing: &[Missing]) -> Result<()> {
+/// Writes that file. To be done before the sandbox is recorded, so that it exists for every sandbox that is
+/// found.
+fn write_missing(process_file: &Path, missing: &[Missing]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     let text = serde_json::to_vec(missing).map_err(|error| HostError::other(error.to_string()))?;
-    std::fs::write(missing_at(note), text).doing("note what is missing")
+    std::fs::write(missing_file(process_file), text).context("record limits that are not enforced")
 }
 
-/// Makes sure that what is found later under the sandbox's names is of this launch.
-fn forget_former(launch: &Launch<'_>) -> Result<()> {
-    let note = launch.note;
-    if Process::read(note)?.is_some_and(|former| former.is_running()) {
+/// Removes what an earlier launch with the same id and file left behind. Fails if that sandbox still runs.
+fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
+    let process_file = launch.process_file;
+    if Process::read(process_file)?.is_some_and(|former| former.is_running()) {
         return Err(HostError::of_kind(
             HostErrorKind::Conflict,
-            format!("the sandbox noted at {} still runs", note.display()),
+            format!("the sandbox recorded at {} still runs", process_file.display()),
         ));
     }
-    remove(note)?;
-    remove(&missing_at(note))?;
+    remove(process_file)?;
+    remove(&missing_file(process_file))?;
     cgroup::remove_empty(launch.id)
 }
 
-/// A helper that was killed may have let the sandbox go before.
-fn take_back(launch: &Launch<'_>) -> Result<()> {
-    if let Some(process) = Process::read(launch.note)? {
+/// Undoes a launch that failed. A helper that was killed may have started the sandbox before.
+fn undo(launch: &Launch<'_>) -> Result<()> {
+    if let Some(process) = Process::read(launch.process_file)? {
         process.kill();
     }
-    remove(launch.note)?;
-    remove(&missing_at(launch.note))?;
+    remove(launch.process_file)?;
+    remove(&missing_file(launch.process_file))?;
     cgroup::remove(launch.id)
 }
 
-fn remove(note: &Path) -> Result<()> {
-    match std::fs::remove_file(note) {
+fn remove(file: &Path) -> Result<()> {
+    match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).doing(format!("remove {}", note.display()))
+            Err(error).context(format!("remove {}", file.display()))
         }
         _ => Ok(()),
     }
 }
 
-/// Gives descriptors the numbers they have from here to the agent, which is to have them.
-fn number(descriptors: Vec<OwnedFd>) -> Result<()> {
-    let numbers = [AGENT, TOKEN, OUTPUT, LOG];
+/// Moves file descriptors to the numbers that they keep up to the agent.
+fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
+    let numbers = [AGENT_FD, TOKEN_FD, OUTPUT_FD, LOG_FD];
     if descriptors.len() != numbers.len() {
         return Err(HostError::other(format!("{} descriptors for a launch", descriptors.len())));
     }
-    // Out of the way of the numbers first.
+    // Out of the way of these numbers first.
     let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
-    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().doing("copy a descriptor")?;
+    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().context("copy a descriptor")?;
     drop(descriptors);
-    moved.iter().zip(numbers).try_for_each(|(moved, number)| number_one(moved, number))
+    moved.iter().zip(numbers).try_for_each(|(moved, number)| place_fd(moved, number))
 }
 
-fn number_one(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
-    // SAFETY: a descriptor that is open, and a number that nothing here has.
+fn place_fd(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
+    // SAFETY: an open descriptor, and a number that nothing here uses.
     let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
-    if done < 0 { Err(io::Error::last_os_error()).doing("number a descriptor") } else { Ok(()) }
+    if done < 0 { Err(io::Error::last_os_error()).context("number a descriptor") } else { Ok(()) }
 }
 
 impl Task for LaunchTask {
@@ -222,66 +227,67 @@ impl Task for LaunchTask {
 }
 
 fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
-    number(descriptors)?;
-    let (groups, mut missing) = cgroup::make(&task.id, &task.limits)?;
+    place_fds(descriptors)?;
+    let (cgroups, mut missing) = cgroup::create(&task.id, &task.limits)?;
     let mut processes = None;
-    if limits::processes_are_counted_inside() && missing.iter().any(Missing::is_processes) {
+    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
         missing.retain(|missing| !missing.is_processes());
         processes = task.limits.processes;
     }
-    note_missing(&task.note, &missing)?;
+    write_missing(&task.process_file, &missing)?;
     task.holder.join()?;
-    number_one(&mounts::detached(&task.sockets, Access::Read)?, SOCKET_DIRECTORY)?;
+    place_fd(&mounts::clone_tree(&task.sockets, Access::Read)?, SOCKET_DIR_FD)?;
     let mut mounts = Vec::new();
     if let Some(workspace) = &task.workspace {
-        mounts.push((take_up(workspace, task.user)?, WORKSPACE));
+        mounts.push((clone_workspace(workspace, task.user)?, WORKSPACE));
     }
     let template = match &task.template {
         Template::Base => None,
-        Template::Directory(path) => Some(mounts::detached(path, Access::Read)?),
+        Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
     };
-    let users = users(&task.holder);
+    let users = ids_of(&task.holder);
     let memory = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
-    let guest = Guest { task, template, users, groups: &groups, processes, memory, filters: Filters::new()? };
-    limits::limit_pending_signals().doing("limit pending signals")?;
+    let guest =
+        Guest { task, template, users, cgroups: &cgroups, processes, memory, filters: Filters::new()? };
+    limits::limit_pending_signals().context("limit pending signals")?;
     let make = || {
-        clone::child(NAMESPACES, groups.to_be_made_in(), |parent| match guest.begin(parent) {
+        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match guest.run(parent) {
             Ok(never) => match never {},
             Err(error) => error,
         })
     };
     if task.holder == Holder::Machine {
-        credentials::leave_groups()?;
+        credentials::drop_supplementary_groups()?;
     }
-    let made = match owner_of_namespace(&task.holder, &task.id, task.user) {
+    let made = match namespace_owner(&task.holder, &task.id, task.user) {
         Some(owner) => credentials::with_owner(owner, make),
         None => make(),
     };
-    let mut child = made.map_err(no_namespaces)?;
-    let made = accompany(&mut child, task, mounts);
+    let mut child = made.map_err(explain_refusal)?;
+    let made = set_up(&mut child, task, mounts);
     if made.is_err() {
         child.kill();
     }
     made.map(|process| Launched { process, missing })
 }
 
-/// What the helper does while the child gets ready.
-fn accompany(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = own_users::map_of(users(&task.holder), task.user);
+/// Sets up the sandbox from outside while the child starts.
+fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
+    let users = own_users::id_map_of(ids_of(&task.holder), task.user);
     let made = Process::of(child.pid)?;
-    id_map::map(child.pid, &users, &users)?;
-    child.done()?;
-    child.ready()?;
-    // If this process ends before the child was let go, the child ends too; from here on it can be found.
-    made.note(&task.note)?;
-    let process = pidfd_open(child.pid, PidfdFlags::empty()).doing("look at the sandbox")?;
+    id_map::write(child.pid, &users, &users)?;
+    child.notify()?;
+    child.wait_ready()?;
+    // If the helper ends before this, the child ends, too; from here on the sandbox can be found.
+    made.save(&task.process_file)?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
     if let Some(egress) = &task.egress {
         network_daemon::start(&process, egress, &task.holder)?;
     }
     attach::enter(process.as_fd())?;
     attach::mount(mounts)?;
-    child.done()?;
-    // It became the agent when its end of the pipe is closed without a word.
+    child.notify()?;
+    // The pipe is closed without a message when the child executes the agent.
     while child.wait()? {}
     Ok(made)
 }

@@ -1,6 +1,6 @@
-//! What a sandbox looks like from inside, whichever system and runtime it runs on.
+//! Paths inside a sandbox, the same for every runtime.
 
-/// Where the workspace is, inside.
+/// Mount point of the workspace.
 pub const WORKSPACE: &str = "/workspace";
-/// Where the directory with the server's socket is, inside.
+/// Directory with the server's socket.
 pub const SOCKETS: &str = "/run/workspace";

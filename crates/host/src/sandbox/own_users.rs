@@ -1,12 +1,12 @@
-//! A user of the machine for each sandbox.
+//! UIDs of the host, one per sandbox.
 //!
-//! The kernel counts much of what a process takes for its user: pages in pipes, descriptors on their way through sockets,
-//! watches of epoll. So that no sandbox takes from another, the superuser runs each as a user of its own. Files stay as
-//! they are: on the disk they belong to the user that all sandboxes share (`ids.rs`), and each sandbox sees them through mounts
-//! that show them as its own user's (idmapped mounts). Layers, uppers and snapshots know nothing of this.
+//! The kernel counts many resources per user: pages in pipes, file descriptors in flight, epoll watches. So
+//! that sandboxes do not take from each other, root runs each with a UID of its own. Files do not change: on
+//! disk they belong to the user that all sandboxes share (`sandbox_ids.rs`), and each sandbox sees them
+//! through id-mapped mounts as its own. Layers, upper directories and snapshots are not affected.
 //!
-//! The kernel knows the user of a sandbox for as long as the sandbox lives ([`of`]): nothing else has to be remembered,
-//! and sandboxes that were started without one go on as they are.
+//! The kernel knows the UID of a running sandbox ([`of`]), so nothing has to be recorded, and sandboxes that
+//! were started without one continue to work.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,83 +14,83 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::geteuid;
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::machine;
-use crate::mount::idmap::Shown;
+use crate::mount::idmap::IdMap;
 use crate::mount::overlay;
 use crate::namespace::holder::Holder;
-use crate::namespace::id_map::{self, Range};
-use crate::namespace::sandbox_ids::{self, USER};
+use crate::namespace::id_map::{self, IdRange};
+use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 use crate::process::Process;
 
-/// First of the users, and how many there are: beyond those that systemd gives to containers, and below those that it
-/// gives to files of foreign images.
-const FIRST: u32 = 0x7800_0000;
-const COUNT: u32 = 0x07fe_0000;
+/// First UID, and number of UIDs: beyond those of systemd for containers, and below those for foreign images.
+const FIRST_UID: u32 = 0x7800_0000;
+const UID_COUNT: u32 = 0x07fe_0000;
 
-/// Users that sandboxes have or are about to get.
+/// UIDs that are in use by sandboxes.
 #[derive(Debug, Default)]
 pub struct OwnUsers(Mutex<HashMap<String, u32>>);
 
 impl OwnUsers {
-    /// A user for a sandbox, always the same until it is given back. Which one follows from the sandbox's id; one that
-    /// another has is passed over.
-    pub fn give(&self, sandbox: &str) -> u32 {
+    /// Allocates a UID for a sandbox. Returns the same one until it is released. It is derived from the
+    /// sandbox's id; one that is in use is skipped.
+    pub fn allocate(&self, sandbox: &str) -> u32 {
         let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(user) = given.get(sandbox) {
             return *user;
         }
-        let user =
-            free(sandbox_ids::hash(sandbox) % COUNT, |user| given.values().any(|taken| *taken == user));
+        let user = next_free(sandbox_ids::hash(sandbox) % UID_COUNT, |user| {
+            given.values().any(|taken| *taken == user)
+        });
         given.insert(sandbox.to_owned(), user);
         user
     }
 
-    /// Notes the user of a sandbox that another process started.
-    pub fn found(&self, sandbox: &str, user: u32) {
+    /// Records the UID of a sandbox that another process started.
+    pub fn record(&self, sandbox: &str, user: u32) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.to_owned(), user);
     }
 
-    /// Others may have the user of a sandbox, which has ended.
-    pub fn give_back(&self, sandbox: &str) {
+    /// Releases the UID of a sandbox that has ended.
+    pub fn release(&self, sandbox: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
     }
 }
 
-/// The user of this number, or the next that is not taken.
-fn free(mut number: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
-    while is_taken(FIRST + number) {
-        number = (number + 1) % COUNT;
+/// Returns the UID with this index, or the next one that is free.
+fn next_free(mut number: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
+    while is_taken(FIRST_UID + number) {
+        number = (number + 1) % UID_COUNT;
     }
-    FIRST + number
+    FIRST_UID + number
 }
 
-/// The user of its own that a sandbox has whose first process this is; none if it has none.
+/// Returns the own UID of the sandbox with this first process. `None` if it has none.
 pub fn of(process: &Process) -> Result<Option<u32>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
     let user = match std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())) {
-        Ok(map) => own(&map),
-        // A process that was reaped has no directory in /proc, or does not answer there.
+        Ok(map) => own_uid(&map),
+        // A process that was reaped has no readable directory in /proc any more.
         Err(_) if !process.is_running() => return Err(HostError::sandbox_ended()),
-        Err(error) => return Err(error).doing("look at the user ids of a sandbox"),
+        Err(error) => return Err(error).context("look at the user ids of a sandbox"),
     };
-    // Whoever has the number now was the one who was asked, all the while.
+    // If it still runs, the PID was not reused when the map was read.
     if user.is_some() && !process.is_running() {
         return Err(HostError::sandbox_ended());
     }
     Ok(user)
 }
 
-/// The user of those here that a map of users makes of the user inside.
-fn own(map: &str) -> Option<u32> {
-    let user = id_map::ranges(map).into_iter().find(|range| range.inside == USER)?.outside;
-    (FIRST..FIRST + COUNT).contains(&user).then_some(user)
+/// Returns the UID of the sandbox user from a map, if it is one of these.
+fn own_uid(map: &str) -> Option<u32> {
+    let user = id_map::parse(map).into_iter().find(|range| range.inside == SANDBOX_UID)?.outside;
+    (FIRST_UID..FIRST_UID + UID_COUNT).contains(&user).then_some(user)
 }
 
-/// Says why sandboxes over workspaces in `directory` cannot have users of their own; nothing if they can. `lazy` says that a
-/// lazy view is to be under some of them.
+/// Checks that sandboxes over workspaces in `directory` can have UIDs of their own. The error is the reason
+/// why not. `lazy` is true if some of them are over a lazy view.
 pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
     if *holder != Holder::Machine {
         return Err(
@@ -98,33 +98,33 @@ pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Resu
                 .to_owned(),
         );
     }
-    let exist = |mapped: Vec<Range>| {
-        let holds = |range: &Range| {
-            range.inside <= sandbox_ids::FIRST_OWNER && u64::from(FIRST + (COUNT - 1)) < range.end()
+    let exist = |mapped: Vec<IdRange>| {
+        let holds = |range: &IdRange| {
+            range.inside <= sandbox_ids::FIRST_OWNER && u64::from(FIRST_UID + (UID_COUNT - 1)) < range.end()
         };
         mapped.iter().any(holds)
     };
-    if !id_map::mapped().is_ok_and(exist) || !sandbox_ids::users(holder).has_root() {
+    if !id_map::read().is_ok_and(exist) || !sandbox_ids::ids_of(holder).has_root() {
         return Err("the user namespace around the server has too few ids".to_owned());
     }
-    if lazy && machine::kernel() < (6, 12) {
+    if lazy && machine::kernel_version() < (6, 12) {
         return Err("the lazy view can be shown to several users since Linux 6.12".to_owned());
     }
-    overlay::probe_shown(directory, FIRST + (COUNT - 1)).map_err(|error| error.to_string())
+    overlay::probe_idmapped(directory, FIRST_UID + (UID_COUNT - 1)).map_err(|error| error.to_string())
 }
 
-/// Tells if the mount at a path can be shown to the user of a sandbox.
-pub fn can_show(path: &Path) -> bool {
-    Shown::to(FIRST).and_then(|shown| shown.take_up(path)).is_ok()
+/// Returns whether the mount at a path can be id-mapped.
+pub fn can_idmap(path: &Path) -> bool {
+    IdMap::for_user(FIRST_UID).and_then(|id_map| id_map.clone_mount(path)).is_ok()
 }
 
-/// The users and groups of a sandbox: those that all have, but for its own.
-pub(crate) fn map_of(users: Range, own: Option<u32>) -> Vec<Range> {
-    let Some(own) = own.filter(|_| users.has_root() && users.count > USER) else { return vec![users] };
-    let before = Range { count: USER, ..users };
-    let after = USER + 1;
-    let after = Range { inside: after, outside: users.outside + after, count: users.count - after };
-    let own = Range { inside: USER, outside: own, count: 1 };
+/// Returns the id map of a sandbox: the shared ids, with its own UID for the sandbox user.
+pub(crate) fn id_map_of(users: IdRange, own: Option<u32>) -> Vec<IdRange> {
+    let Some(own) = own.filter(|_| users.has_root() && users.count > SANDBOX_UID) else { return vec![users] };
+    let before = IdRange { count: SANDBOX_UID, ..users };
+    let after = SANDBOX_UID + 1;
+    let after = IdRange { inside: after, outside: users.outside + after, count: users.count - after };
+    let own = IdRange { inside: SANDBOX_UID, outside: own, count: 1 };
     [before, own, after].into_iter().filter(|range| range.count > 0).collect()
 }
 
@@ -132,48 +132,48 @@ pub(crate) fn map_of(users: Range, own: Option<u32>) -> Vec<Range> {
 mod tests {
     use super::*;
 
-    const USERS: Range = Range { inside: 0, outside: 1_878_982_656, count: 65_536 };
+    const USERS: IdRange = IdRange { inside: 0, outside: 1_878_982_656, count: 65_536 };
 
     #[test]
-    fn no_two_sandboxes_have_one_user_at_the_same_time() {
+    fn concurrent_sandboxes_have_different_uids() {
         let users = OwnUsers::default();
-        let first = users.give("sbx-1");
-        assert_eq!(users.give("sbx-1"), first);
-        assert!((FIRST..FIRST + COUNT).contains(&first));
-        // Another whose id leads to the same user.
+        let first = users.allocate("sbx-1");
+        assert_eq!(users.allocate("sbx-1"), first);
+        assert!((FIRST_UID..FIRST_UID + UID_COUNT).contains(&first));
+        // Another sandbox whose id leads to the same UID.
         let after = OwnUsers::default();
-        after.found("elsewhere", first);
-        assert_eq!(after.give("sbx-1"), first + 1);
-        after.give_back("elsewhere");
-        after.give_back("sbx-1");
-        assert_eq!(after.give("sbx-1"), first);
-        // After the last comes the first.
-        let last = FIRST + (COUNT - 1);
-        assert_eq!(free(COUNT - 1, |user| user == last), FIRST);
-        assert_eq!(free(COUNT - 1, |_| false), last);
+        after.record("sbx-2", first);
+        assert_eq!(after.allocate("sbx-1"), first + 1);
+        after.release("sbx-2");
+        after.release("sbx-1");
+        assert_eq!(after.allocate("sbx-1"), first);
+        // After the last one comes the first.
+        let last = FIRST_UID + (UID_COUNT - 1);
+        assert_eq!(next_free(UID_COUNT - 1, |user| user == last), FIRST_UID);
+        assert_eq!(next_free(UID_COUNT - 1, |_| false), last);
     }
 
     #[test]
-    fn the_user_of_a_sandbox_is_read_from_its_map() {
-        let lines = |ranges: Vec<Range>| -> String {
+    fn the_uid_of_a_sandbox_is_read_from_its_map() {
+        let lines = |ranges: Vec<IdRange>| -> String {
             ranges.iter().map(|one| format!("{} {} {}\n", one.inside, one.outside, one.count)).collect()
         };
-        assert_eq!(own(&lines(map_of(USERS, Some(FIRST + 5)))), Some(FIRST + 5));
-        assert_eq!(own(&lines(map_of(USERS, None))), None);
-        assert_eq!(own("0 0 4294967295\n"), None);
-        assert_eq!(own("1000 1000 1\n"), None);
+        assert_eq!(own_uid(&lines(id_map_of(USERS, Some(FIRST_UID + 5)))), Some(FIRST_UID + 5));
+        assert_eq!(own_uid(&lines(id_map_of(USERS, None))), None);
+        assert_eq!(own_uid("0 0 4294967295\n"), None);
+        assert_eq!(own_uid("1000 1000 1\n"), None);
     }
 
     #[test]
-    fn maps_have_every_id_once() {
-        let ends = |ranges: &[Range]| -> Vec<(u32, u32, u32)> {
+    fn id_maps_have_every_id_once() {
+        let ends = |ranges: &[IdRange]| -> Vec<(u32, u32, u32)> {
             ranges.iter().map(|range| (range.inside, range.outside, range.count)).collect()
         };
-        let own = FIRST + 7;
+        let own = FIRST_UID + 7;
         let first = USERS.outside;
-        let inside = map_of(USERS, Some(own));
+        let inside = id_map_of(USERS, Some(own));
         assert_eq!(ends(&inside), [(0, first, 1000), (1000, own, 1), (1001, first + 1001, 64_535)]);
-        let few = map_of(Range { count: 1001, ..USERS }, Some(own));
+        let few = id_map_of(IdRange { count: 1001, ..USERS }, Some(own));
         assert_eq!(ends(&few), [(0, first, 1000), (1000, own, 1)]);
     }
 }

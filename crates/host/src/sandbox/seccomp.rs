@@ -1,9 +1,9 @@
-//! System calls that a sandbox may make: about what Docker allows by default to a container without rights.
+//! System calls of a sandbox: about those that Docker allows by default to an unprivileged container.
 //!
-//! [`ALLOWED`] calls reach the kernel, [`CHECKED`] ones for some values of their first argument. [`DENIED`] calls, and
-//! other values, fail with `EPERM`: nothing that makes or enters namespaces, mounts, loads, traces the kernel or touches
-//! its keyrings is allowed. Everything else fails with `ENOSYS`, as on a kernel without it: C libraries that try
-//! a newer call first then use the older one, and would fail on `EPERM`.
+//! [`ALLOWED`] calls are passed to the kernel, [`CHECKED`] ones for some values of their first argument.
+//! [`DENIED`] calls, and other values, fail with `EPERM`: creating and entering namespaces, mounting, loading
+//! modules, tracing the kernel and using its keyrings. Everything else fails with `ENOSYS`, as on a kernel
+//! without it: C libraries that try a newer call first then use the older one, and would fail on `EPERM`.
 
 #[cfg(target_os = "linux")]
 mod filter;
@@ -14,16 +14,17 @@ use std::collections::BTreeSet;
 pub(crate) use filter::Filters;
 use serde_json::{Value, json};
 
-// Numbers of Linux, also where a daemon on another system is told them.
-/// Flags of `clone` that make namespaces: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`.
+// Values of Linux, because a daemon on another system runs containers on Linux, too.
+/// Flags of `clone` that create namespaces: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`,
+/// `NEWPID`, `NEWNET`.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
-/// `AF_UNIX`, `AF_INET`, `AF_INET6` and `AF_NETLINK`. Others load modules of the kernel (`AF_ALG`), or lead to
-/// the machine past its network namespaces (`AF_VSOCK`).
+/// Allowed address families: `AF_UNIX`, `AF_INET`, `AF_INET6` and `AF_NETLINK`. Others load kernel modules
+/// (`AF_ALG`), or reach the host past its network namespaces (`AF_VSOCK`).
 const FAMILIES: [u32; 4] = [1, 2, 10, 16];
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 
-/// Ways of running programs of other systems that are harmless.
+/// Allowed execution domains (`personality(2)`).
 const PERSONALITIES: [u32; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 /// System calls by name and number.
@@ -79,7 +80,7 @@ const ALLOWED: Calls = calls! {
     SYS_utimensat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write SYS_writev
 };
 
-/// What newer machines do without.
+/// System calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: Calls = calls! {
     SYS_access SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2 SYS_epoll_create SYS_epoll_wait
@@ -90,8 +91,8 @@ const ALLOWED_HERE: Calls = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: Calls = &[];
 
-/// Calls that are known and refused. `clone3` is not among them: its flags lie in memory, where no filter sees them, and
-/// programs use `clone` on kernels without it.
+/// Calls that fail with `EPERM`. `clone3` is not among them: its flags are in memory, where no filter sees
+/// them, and programs use `clone` on kernels without it.
 const DENIED: Calls = calls! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_delete_module SYS_fanotify_init SYS_fanotify_mark
     SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_get_mempolicy SYS_init_module
@@ -115,16 +116,16 @@ const CHECKED: [(Calls, Allowed); 3] = [
     (calls! { SYS_socket SYS_socketpair }, Allowed::OneOf(&FAMILIES)),
 ];
 
-/// Values of an argument that may pass. The kernel takes the lower 32 bits of each of these arguments and ignores the
-/// rest of the register, so nothing but these 32 bits is compared.
+/// Allowed values of an argument. The kernel takes the lower 32 bits of each of these arguments and ignores
+/// the rest of the register, so only these 32 bits are compared.
 #[derive(Debug, Clone, Copy)]
 enum Allowed {
-    /// None of these bits is set.
+    /// Values with none of these bits.
     Without(u32),
     OneOf(&'static [u32]),
 }
 
-/// Matches every value that equals `bits` where `mask` is set.
+/// Pattern that matches every value that equals `bits` where `mask` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern {
     mask: u32,
@@ -132,7 +133,7 @@ struct Pattern {
 }
 
 impl Allowed {
-    /// Patterns that match what is allowed, and nothing else.
+    /// Returns patterns that match exactly the allowed values.
     fn patterns(self) -> Vec<Pattern> {
         match self {
             Self::Without(mask) => vec![Pattern { mask, bits: 0 }],
@@ -142,9 +143,10 @@ impl Allowed {
         }
     }
 
-    /// Patterns that match what is not allowed, and nothing else. Neither `seccompiler` nor libseccomp can say "none
-    /// of these values" of 32 bits with one action for these and another for the rest, so each value's bits are walked
-    /// from the highest: where the other branch holds no allowed value, all of that branch is refused.
+    /// Returns patterns that match exactly the other values. Neither `seccompiler` nor libseccomp can express
+    /// "none of these values" of 32 bits with one action for these and another for the rest, so the bits of
+    /// each value are walked from the highest: where the other branch has no allowed value, all of that
+    /// branch is denied.
     fn others(self) -> BTreeSet<Pattern> {
         let set = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
         match self {
@@ -167,15 +169,15 @@ fn name(call: &(&'static str, impl Sized)) -> &'static str {
     call.0.trim_start_matches("SYS_")
 }
 
-/// The same list as OCI runtimes take it (`linux.seccomp` of their configuration).
+/// Returns the same list for OCI runtimes (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
     let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_HERE).map(name).collect();
     let denied: Vec<&str> = DENIED.iter().chain(DENIED_HERE).map(name).collect();
     let mut rules = vec![
         json!({ "names": allowed, "action": "SCMP_ACT_ALLOW" }),
         json!({ "names": denied, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
-        // Docker takes EPERM for the default, whatever it is told. Calls beyond all that are named here fail
-        // with ENOSYS there, too: `runc` sees to that.
+        // Docker uses EPERM as the default, whatever the profile says. `runc` makes calls fail with ENOSYS
+        // that are newer than all named here.
         json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
     ];
     for (calls, values) in CHECKED {

@@ -1,42 +1,42 @@
-//! Who uses the workspace of a sandbox, on whatever system.
+//! Processes that use a workspace, on any system.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which processes count as users of a workspace.
+/// Processes that count as users of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Users {
-    /// Those that would stay with the old one if it were replaced.
+    /// Those that would keep the old workspace if it were replaced.
     Bound,
-    /// Those as well whose working directory is its root, and who go along.
+    /// Also those whose working directory is the root of the workspace; they move to the new one.
     All,
 }
 
-/// A process that uses the workspace.
+/// Process that uses the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Its number, inside.
+    /// PID inside.
     pub pid: i32,
-    /// What it calls itself.
+    /// Name of the program.
     pub command: String,
-    /// How it uses it.
+    /// Kind of use.
     pub why: Why,
 }
 
-/// How a process uses the workspace.
+/// Kind of use of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// A directory inside is its working directory, or the workspace itself where those count.
+    /// Working directory in the workspace, or at its root if those count.
     Cwd,
-    /// The same for its root.
+    /// Root directory in the workspace.
     Root,
-    /// Something inside is open.
+    /// Open file in the workspace.
     Descriptor,
-    /// Something inside is mapped into its memory, such as the program that it runs.
+    /// Memory mapping of a file in the workspace, such as the program itself.
     Mapping,
-    /// It does not let itself be looked into.
+    /// Not known: the process cannot be inspected.
     Hidden,
 }
 

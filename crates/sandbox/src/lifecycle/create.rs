@@ -19,7 +19,7 @@ use crate::guest::listener;
 use crate::lifecycle::cancellable::until;
 use crate::lifecycle::pool::state::Ready;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
-use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
+use crate::runtime::{Egress, Network, RuntimeError, Start, Uplink};
 use crate::service::{Service, View, event, not_running};
 
 /// Between two looks at a sandbox that another request makes.
@@ -407,7 +407,7 @@ impl Service {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
         let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
-        Some(Egress { allow, deny, except: Vec::new(), dns, way: Way::Program })
+        Some(Egress { allow, deny, except: Vec::new(), dns, uplink: Uplink::Program })
     }
 
     /// Makes its place, and lets its guest in.

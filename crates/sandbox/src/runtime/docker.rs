@@ -259,13 +259,13 @@ impl Docker {
         remote: Option<&Remote>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
-        let way = found.as_ref().and_then(|found| container::way(found, network)).ok_or_else(|| {
+        let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
         let dialled = remote.into_iter().flat_map(|remote| &remote.addresses);
         let except = dialled.filter_map(|address| address.parse().ok()).collect();
-        Ok(Egress { way, except, ..egress.clone() })
+        Ok(Egress { uplink, except, ..egress.clone() })
     }
 
     /// Its first process, to which something is to be done.
@@ -370,7 +370,7 @@ impl Runtime for Docker {
             }
             sleep(pause).await;
         }
-        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+        Ok(Frozen { method: freeze::FreezeMethod::Cgroup, processes: None })
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {

@@ -3,19 +3,19 @@
 use std::io;
 
 use tokio::task::spawn_blocking;
-use workspace_host::network::{self, lacks};
+use workspace_host::network;
 
 use super::{Egress, RuntimeError};
 use crate::guest::handover::Handover;
 
 /// What is missing for it where a program of the machine's is the way, to be told beside what else is.
 pub(super) fn no_egress() -> Option<String> {
-    lacks().map(|reason| format!("no network `egress`: {reason}"))
+    network::unavailable_reason().map(|reason| format!("no network `egress`: {reason}"))
 }
 
 /// Refuses a sandbox that could not have it.
 pub(super) fn check_egress() -> Result<(), RuntimeError> {
-    match lacks() {
+    match network::unavailable_reason() {
         None => Ok(()),
         Some(reason) => Err(RuntimeError::Network(format!("sandboxes cannot reach out here: {reason}"))),
     }

@@ -131,7 +131,7 @@ impl Embedded {
                 sockets: &dir.sockets(),
                 output: &dir.output(),
                 log: &dir.log(),
-                note: &dir.process(),
+                process_file: &dir.process(),
                 limits,
                 egress: egress.as_ref(),
                 token: &token,
@@ -174,7 +174,7 @@ impl Runtime for Embedded {
             blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
                 .await?;
         for (id, user) in running {
-            self.own_users.found(&id, user);
+            self.own_users.record(&id, user);
         }
         match &own {
             Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
@@ -194,7 +194,7 @@ impl Runtime for Embedded {
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
         let can = self.own.get().is_some_and(Result::is_ok);
-        Ok(can.then(|| self.own_users.give(id)))
+        Ok(can.then(|| self.own_users.allocate(id)))
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
@@ -218,7 +218,8 @@ impl Runtime for Embedded {
         let found = blocking(move || workspace_host::probe(&holder)).await?;
         let found = found.map_err(|error| failed("look at the machine", &error))?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
-        let unmet: Vec<_> = namespaces.into_iter().chain(limits::told(&found.missing())).collect();
+        let unmet: Vec<_> =
+            namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
         *self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unmet.clone());
         Ok(unmet)
     }
@@ -351,7 +352,7 @@ impl Runtime for Embedded {
         };
         let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
-        self.own_users.give_back(id);
+        self.own_users.release(id);
         remove_groups(id).await
     }
 
@@ -388,7 +389,7 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 
 /// Limits that are not kept, for people, in one line.
 fn told(missing: &[Missing]) -> Vec<String> {
-    limits::told(missing).into_iter().collect()
+    limits::describe_missing(missing).into_iter().collect()
 }
 
 /// The users that sandboxes have which run, by the names of their places.

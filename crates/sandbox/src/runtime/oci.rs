@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::Holder;
-use workspace_host::limits::usual_open_files;
+use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{HostError, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
@@ -103,7 +103,7 @@ impl Oci {
         let mut command = Command::new(&self.program);
         command.arg("--root").arg(&self.state).args(words);
         command.env_clear().env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
-        usual_open_files(command.as_std_mut());
+        reset_open_files_limit(command.as_std_mut());
         command
     }
 
@@ -176,7 +176,7 @@ impl Oci {
             self.resume(id, dir).await?;
             return Err(error);
         }
-        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+        Ok(Frozen { method: freeze::FreezeMethod::Cgroup, processes: None })
     }
 
     /// Has it go on, if it is stopped.

@@ -9,7 +9,7 @@ use rustix::process::{Pid, geteuid};
 use workspace_host::Holder;
 use workspace_host::launch::SOCKETS;
 use workspace_host::workspace_users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
-use workspace_host::{HostError, Process, settle_swap_given, swap_given};
+use workspace_host::{HostError, Process, settle_swap_preowned, swap_preowned};
 
 use super::guest::User;
 use crate::sandbox_dir::SandboxDir;
@@ -68,10 +68,10 @@ pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), 
     let named =
         |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
-    swap_given(&Holder::Machine, process, workspace)
+    swap_preowned(&Holder::Machine, process, workspace)
 }
 
 /// Returns whether a directory is the workspace of a container.
 pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
-    settle_swap_given(&Holder::Machine, process, workspace)
+    settle_swap_preowned(&Holder::Machine, process, workspace)
 }

@@ -32,9 +32,9 @@ mod shares;
 mod snapshots;
 mod swapped;
 mod terminals;
+#[path = "../../../host/tests/sandboxes/test_network.rs"]
+mod test_network;
 mod undecided;
-#[path = "../../../host/tests/sandboxes/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 

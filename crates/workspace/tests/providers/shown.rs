@@ -144,7 +144,7 @@ fn a_view_that_cannot_be_shown_is_replaced() {
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
     let old = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
     overlay::mount(&world.holder, &old).unwrap();
-    assert!(!own_users::can_show(&at));
+    assert!(!own_users::can_idmap(&at));
     let snapshots: Vec<Snapshot> = (0..4).map(|n| world.snapshot(&format!("echo {n} > file"))).collect();
     std::thread::scope(|scope| {
         for (number, snapshot) in snapshots.iter().enumerate() {
@@ -156,5 +156,5 @@ fn a_view_that_cannot_be_shown_is_replaced() {
             });
         }
     });
-    assert!(own_users::can_show(&at));
+    assert!(own_users::can_idmap(&at));
 }

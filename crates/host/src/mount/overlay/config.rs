@@ -1,37 +1,37 @@
-//! The parts of an overlay, and the attributes in which overlays keep their own notes.
+//! Directories and attributes of an overlay.
 
 use std::path::{Path, PathBuf};
 
-/// So many layers below the upper one the kernel takes; before 6.7 about 200.
-pub const LAYERS: usize = 500;
+/// Maximum number of read-only layers; before Linux 6.7 it is about 200.
+pub const LAYERS_MAX: usize = 500;
 
-/// What to mount where.
+/// Directories of an overlay.
 #[derive(Debug, Clone, Copy)]
 pub struct Overlay<'a> {
-    /// The read-only layers, uppermost first.
+    /// Read-only layers, topmost first.
     pub lower: &'a [PathBuf],
-    /// Gets what is changed.
+    /// Upper directory, which gets the changes.
     pub upper: &'a Path,
-    /// Empty, of the kernel's own use, on the filesystem of the upper.
+    /// Work directory of the kernel: empty, and on the filesystem of the upper directory.
     pub work: &'a Path,
-    /// The directory to mount on.
+    /// Mount point.
     pub at: &'a Path,
-    /// The user of a sandbox's own to whom all of it is shown as his ([`own_users`](crate::own_users)); then upper and work are in one
-    /// directory. Only the superuser can do that.
+    /// UID of a sandbox to which all layers are id-mapped ([`own_users`](crate::own_users)). Upper and work
+    /// directory must then be in one directory. Needs root.
     pub user: Option<u32>,
 }
 
-/// Which attributes the overlays of a holder keep their own notes in. Those of the other kind are data there.
+/// Extended attributes in which overlays keep their metadata. The other kind is ordinary data for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xattrs {
-    /// `trusted.overlay.*`, which nobody but the machine's superuser can read.
+    /// `trusted.overlay.*`, which only root of the host can read.
     Trusted,
     /// `user.overlay.*`
     User,
 }
 
 impl Xattrs {
-    /// How their names begin.
+    /// Returns the prefix of the names.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Trusted => "trusted.overlay.",

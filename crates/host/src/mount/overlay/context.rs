@@ -1,4 +1,4 @@
-//! Making an overlay that is mounted nowhere yet, and saying to the kernel of which directories.
+//! Creating an overlay with the mount API (`fsopen(2)`), or with `mount(2)` on older kernels.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -11,37 +11,37 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
-use super::config::{LAYERS, Overlay, Xattrs};
+use super::config::{LAYERS_MAX, Overlay, Xattrs};
 use super::diagnosis;
-use crate::error::{Doing as _, Result};
+use crate::error::{Context as _, Result};
 
-/// Longer options `mount(2)` cuts off.
-const OPTIONS: usize = 4095;
+/// Maximum length of the options of `mount(2)`.
+const OPTIONS_MAX: usize = 4095;
 
-/// What all overlays are mounted with. What a copy-up leaves behind is then the whole file, and a directory that was
-/// renamed says where it came from or is a copy.
-const COMMON: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino", "off")];
+/// Options of all overlays. With them a copy-up copies the whole file, and a renamed directory is redirected
+/// or copied.
+const COMMON_OPTIONS: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino", "off")];
 
-/// An overlay that is mounted nowhere; none where the kernel makes them only at their place.
-pub(super) fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
-    make_of(xattrs, overlay, &|path| by_path(path, overlay))
+/// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
+pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+    create_from(xattrs, overlay, &|path| open_dir(path, overlay))
 }
 
-/// The same of directories as `open` opens them.
-pub(super) fn make_of(
+/// Creates a detached overlay of directories that `open` opens.
+pub(super) fn create_from(
     xattrs: Xattrs,
     overlay: &Overlay<'_>,
     open: &dyn Fn(&Path) -> Result<OwnedFd>,
 ) -> Result<Option<OwnedFd>> {
-    if overlay.lower.is_empty() || overlay.lower.len() > LAYERS {
-        return Err(diagnosis::layers(overlay));
+    if overlay.lower.is_empty() || overlay.lower.len() > LAYERS_MAX {
+        return Err(diagnosis::layer_count(overlay));
     }
-    let context =
-        fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| diagnosis::begin(overlay, errno))?;
-    if takes_anything(context.as_fd()) {
+    let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)
+        .map_err(|errno| diagnosis::unavailable(overlay, errno))?;
+    if defers_option_parsing(context.as_fd()) {
         return Ok(None);
     }
-    let failed = |errno| diagnosis::refused(overlay, errno, diagnosis::messages(context.as_fd()));
+    let failed = |errno| diagnosis::rejected(overlay, errno, diagnosis::messages(context.as_fd()));
     let mut names = Vec::new();
     match configure(context.as_fd(), xattrs, overlay, open, &mut names)? {
         Configured::WithoutLayers => return Ok(None),
@@ -51,18 +51,18 @@ pub(super) fn make_of(
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed).map(Some)
 }
 
-/// Whether the kernel only collects options, to understand them when it mounts; until 6.4.
-fn takes_anything(context: BorrowedFd<'_>) -> bool {
+/// Returns whether the kernel parses options only when it mounts, as until Linux 6.4.
+fn defers_option_parsing(context: BorrowedFd<'_>) -> bool {
     let taken = fsconfig_set_flag(context, c"workspace-none").is_ok();
-    // What it says about that helps nobody.
+    // The messages about that are of no use.
     diagnosis::messages(context);
     taken
 }
 
 enum Configured {
-    /// The kernel knows no layers one by one; until 6.6.
+    /// The kernel does not take layers one by one, as until Linux 6.6.
     WithoutLayers,
-    /// What the kernel says.
+    /// Outcome of setting the options.
     Done(rustix::io::Result<()>),
 }
 
@@ -71,22 +71,22 @@ fn configure(
     xattrs: Xattrs,
     overlay: &Overlay<'_>,
     open: &dyn Fn(&Path) -> Result<OwnedFd>,
-    names: &mut Vec<Name>,
+    names: &mut Vec<FdPath>,
 ) -> Result<Configured> {
     for layer in overlay.lower {
-        let name = Name::of(open(layer)?)?;
+        let name = FdPath::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
-        // What is shown to a user is mounted nowhere, and goes with its descriptor.
+        // An id-mapped mount is detached, and goes with its descriptor.
         names.extend(overlay.user.is_some().then_some(name));
         if let Err(errno) = set {
-            return layer_refused(context, overlay, errno);
+            return layer_rejected(context, overlay, errno);
         }
     }
-    let (upper, work) = (Name::of(open(overlay.upper)?)?, Name::of(open(overlay.work)?)?);
+    let (upper, work) = (FdPath::of(open(overlay.upper)?)?, FdPath::of(open(overlay.work)?)?);
     let set = || -> rustix::io::Result<()> {
         fsconfig_set_string(context, c"upperdir", upper.text.as_c_str())?;
         fsconfig_set_string(context, c"workdir", work.text.as_c_str())?;
-        for (key, value) in COMMON {
+        for (key, value) in COMMON_OPTIONS {
             fsconfig_set_string(context, key, value)?;
         }
         match xattrs {
@@ -99,42 +99,43 @@ fn configure(
     Ok(Configured::Done(set))
 }
 
-/// Tells a layer that is refused from a kernel that does not know the option.
-fn layer_refused(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) -> Result<Configured> {
-    let said = diagnosis::messages(context);
-    if errno == Errno::INVAL && said.iter().any(|message| message.contains("Unknown parameter")) {
+/// Distinguishes a rejected layer from a kernel that does not know the option. Both are `EINVAL`; only the
+/// kernel's message differs.
+fn layer_rejected(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) -> Result<Configured> {
+    let messages = diagnosis::messages(context);
+    if errno == Errno::INVAL && messages.iter().any(|message| message.contains("Unknown parameter")) {
         return Ok(Configured::WithoutLayers);
     }
-    Err(diagnosis::refused(overlay, errno, said))
+    Err(diagnosis::rejected(overlay, errno, messages))
 }
 
-/// What a directory is called to the kernel.
+/// Name of a directory in options.
 #[derive(Debug)]
-struct Name {
+struct FdPath {
     text: CString,
-    /// Must stay open until the kernel has looked.
+    /// Must stay open until the kernel has resolved the name.
     _directory: OwnedFd,
 }
 
-impl Name {
-    /// Names it by a descriptor. The kernel shows the name to everybody who sees the mount, in `mountinfo`, and
-    /// a sandbox is not to learn where on the machine its files are. Paths may also be longer than the kernel takes.
+impl FdPath {
+    /// Returns the name by descriptor. The kernel shows it in `mountinfo`, and a sandbox must not learn the
+    /// paths of the host. Paths may also be too long for the options.
     fn of(directory: OwnedFd) -> Result<Self> {
         let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        let text = text.map_err(std::io::Error::from).doing("name a descriptor")?;
+        let text = text.map_err(std::io::Error::from).context("name a descriptor")?;
         Ok(Self { text, _directory: directory })
     }
 }
 
-fn by_path(path: &Path, overlay: &Overlay<'_>) -> Result<OwnedFd> {
+fn open_dir(path: &Path, overlay: &Overlay<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty()).map_err(|errno| diagnosis::refused(overlay, errno, Vec::new()))
+    openat(CWD, path, flags, Mode::empty()).map_err(|errno| diagnosis::rejected(overlay, errno, Vec::new()))
 }
 
-/// Mounts at its place, in the way of kernels before 6.7: all options in one text.
+/// Mounts at the mount point with all options in one string, for kernels before 6.7.
 pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    let name = |path: &Path| Name::of(by_path(path, overlay)?);
-    let layers: Vec<Name> = overlay.lower.iter().map(|layer| name(layer)).collect::<Result<_>>()?;
+    let name = |path: &Path| FdPath::of(open_dir(path, overlay)?);
+    let layers: Vec<FdPath> = overlay.lower.iter().map(|layer| name(layer)).collect::<Result<_>>()?;
     let (upper, work) = (name(overlay.upper)?, name(overlay.work)?);
     let layers: Vec<&[u8]> = layers.iter().map(|layer| layer.text.as_bytes()).collect();
     let mut options = b"lowerdir=".to_vec();
@@ -142,22 +143,22 @@ pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<
     for (key, name) in [("upperdir", &upper), ("workdir", &work)] {
         options.extend([b",", key.as_bytes(), b"=", name.text.as_bytes()].concat());
     }
-    for (key, value) in COMMON {
+    for (key, value) in COMMON_OPTIONS {
         options.extend(format!(",{key}={value}").into_bytes());
     }
     options.extend(match xattrs {
         Xattrs::Trusted => &b",redirect_dir=on"[..],
         Xattrs::User => b",userxattr",
     });
-    if options.len() > OPTIONS {
-        return Err(diagnosis::options(overlay));
+    if options.len() > OPTIONS_MAX {
+        return Err(diagnosis::options_too_long(overlay));
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let options = CString::new(options).map_err(std::io::Error::from).doing("say what to mount")?;
+    let options = CString::new(options).map_err(std::io::Error::from).context("say what to mount")?;
     rustix::mount::mount(c"overlay", overlay.at, c"overlay", flags, options.as_c_str()).map_err(|errno| {
         match errno {
-            Errno::NODEV | Errno::PERM => diagnosis::begin(overlay, errno),
-            _ => diagnosis::refused(overlay, errno, Vec::new()),
+            Errno::NODEV | Errno::PERM => diagnosis::unavailable(overlay, errno),
+            _ => diagnosis::rejected(overlay, errno, Vec::new()),
         }
     })
 }
@@ -169,7 +170,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn a_kernel_that_wants_all_options_at_once_gets_them() {
+    fn all_options_fit_into_one_mount_call() {
         if !rustix::process::geteuid().is_root() {
             return;
         }

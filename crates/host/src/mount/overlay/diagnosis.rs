@@ -1,5 +1,5 @@
-//! Why the kernel does not mount an overlay. Most of what it knows it tells only to its log, so what can be the matter
-//! is looked at here.
+//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so likely ones
+//! are checked here.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,30 +9,30 @@ use std::path::Path;
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
-use super::config::{LAYERS, Overlay};
+use super::config::{LAYERS_MAX, Overlay};
 use crate::error::HostError;
 
 fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
     HostError::Overlay { at: overlay.at.to_owned(), source: io::Error::from(errno), reason }
 }
 
-/// There are none, or too many.
-pub(super) fn layers(overlay: &Overlay<'_>) -> HostError {
+/// Returns the error for no layers, or too many.
+pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
     let reason = match overlay.lower.len() {
         0 => "there is no layer below".to_owned(),
-        count => format!("{count} layers are too many, the kernel takes {LAYERS}"),
+        count => format!("{count} layers are too many, the kernel takes {LAYERS_MAX}"),
     };
     failed(overlay, Errno::INVAL, reason)
 }
 
-/// The names of all layers are longer than what `mount(2)` takes.
-pub(super) fn options(overlay: &Overlay<'_>) -> HostError {
+/// Returns the error for options that are too long for `mount(2)`.
+pub(super) fn options_too_long(overlay: &Overlay<'_>) -> HostError {
     let count = overlay.lower.len();
     failed(overlay, Errno::TOOBIG, format!("{count} layers are too many, kernels before 6.7 take about 200"))
 }
 
-/// Overlays are not to be had at all.
-pub(super) fn begin(overlay: &Overlay<'_>, errno: Errno) -> HostError {
+/// Returns the error for a kernel or user without overlays.
+pub(super) fn unavailable(overlay: &Overlay<'_>, errno: Errno) -> HostError {
     let reason = match errno {
         Errno::NODEV => "this kernel has no overlay filesystem; load it with `modprobe overlay`",
         Errno::NOSYS => "overlays need Linux 5.11",
@@ -45,27 +45,27 @@ pub(super) fn begin(overlay: &Overlay<'_>, errno: Errno) -> HostError {
     failed(overlay, errno, reason.to_owned())
 }
 
-/// These directories the kernel does not take.
-pub(super) fn refused(overlay: &Overlay<'_>, errno: Errno, mut said: Vec<String>) -> HostError {
-    said.extend(found(overlay));
-    failed(overlay, errno, said.join("; "))
+/// Returns the error for directories that the kernel rejects.
+pub(super) fn rejected(overlay: &Overlay<'_>, errno: Errno, mut messages: Vec<String>) -> HostError {
+    messages.extend(problems(overlay));
+    failed(overlay, errno, messages.join("; "))
 }
 
-/// What the kernel left to read about an attempt.
+/// Reads the messages of the kernel about a filesystem context.
 pub(super) fn messages(context: impl AsFd) -> Vec<String> {
     let mut messages = Vec::new();
     let mut text = [0; 1024];
     while let Ok(length @ 1..) = rustix::io::read(&context, &mut text) {
         let message = String::from_utf8_lossy(&text[..length]);
-        // It begins with a letter for how bad it is.
+        // Messages start with a letter for their severity.
         let message = message.trim().split_once(' ').map_or("", |(_, message)| message);
         messages.push(format!("the kernel says: {message}"));
     }
     messages
 }
 
-/// What is wrong with the directories.
-fn found(overlay: &Overlay<'_>) -> Vec<String> {
+/// Returns what is wrong with the directories.
+fn problems(overlay: &Overlay<'_>) -> Vec<String> {
     let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
     let absent = all.filter(|path| !path.is_dir());
     let mut found: Vec<String> = absent
@@ -83,8 +83,8 @@ fn found(overlay: &Overlay<'_>) -> Vec<String> {
     found
 }
 
-/// The name of the filesystem of a path, if it lacks what an upper needs: file types in listings, attributes, or
-/// whiteouts.
+/// Returns the name of the filesystem of a path, if it lacks what an upper directory needs: file types in
+/// listings, extended attributes or whiteouts.
 pub(super) fn unsuitable(path: &Path) -> Option<&'static str> {
     let magic = statfs(path).ok()?.f_type as u32;
     Some(match magic {

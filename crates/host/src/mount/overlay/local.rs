@@ -1,4 +1,4 @@
-//! Mounting, replacing and taking away in the namespaces of this process.
+//! Mounting, replacing and unmounting in the namespaces of this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ use rustix::mount::{
 
 use super::config::{Overlay, Xattrs};
 use super::{context, diagnosis, idmapped};
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts::{self, Access};
 
 pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
@@ -28,84 +28,84 @@ pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     mount_on_top(xattrs, overlay)
 }
 
-/// The same, whatever is mounted there; nobody else mounts at that place.
+/// Mounts an overlay on top of what is mounted there. Nothing else may mount there concurrently.
 pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    match make(xattrs, overlay)? {
+    match create(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),
-        None => mount_at_place(xattrs, overlay),
+        None => mount_with_options(xattrs, overlay),
     }
 }
 
-/// An overlay that is mounted nowhere; none where the kernel makes them only at their place.
-fn make(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+/// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
+fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
     match overlay.user {
-        Some(user) => idmapped::make(xattrs, overlay, user).map(Some),
-        None => context::make(xattrs, overlay),
+        Some(user) => idmapped::create(xattrs, overlay, user).map(Some),
+        None => context::create(xattrs, overlay),
     }
 }
 
-/// Of two that mount at once, the second finds what the first has mounted: the lock is on what is beneath.
+/// Locks the directory below the mount point, so that concurrent callers see each other's mounts.
 fn lock(at: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(CWD, at, flags, Mode::empty()).doing(format!("open {}", at.display()))?;
-    flock(&directory, FlockOperation::LockExclusive).doing(format!("lock {}", at.display()))?;
+    let directory = openat(CWD, at, flags, Mode::empty()).context(format!("open {}", at.display()))?;
+    flock(&directory, FlockOperation::LockExclusive).context(format!("lock {}", at.display()))?;
     Ok(directory)
 }
 
-/// Whether a mount begins at a path.
+/// Returns whether `path` is a mount point.
 fn is_mount(path: &Path) -> Result<bool> {
     let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
-    let found = found.doing(format!("look at {}", path.display()))?;
+    let found = found.context(format!("look at {}", path.display()))?;
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
     mounts::attach(tree.as_fd(), overlay.at)?;
-    keep(tree, overlay.at)
+    make_private(tree, overlay.at)
 }
 
-/// In a mount that is shared what is mounted becomes so, too.
-fn keep(tree: &OwnedFd, at: &Path) -> Result<()> {
-    mounts::restrict(tree, Access::Write).doing(format!("keep what is mounted at {} here", at.display()))
+/// Makes the mount private again: in a shared mount it became shared.
+fn make_private(tree: &OwnedFd, at: &Path) -> Result<()> {
+    mounts::restrict(tree, Access::Write).context(format!("keep what is mounted at {} here", at.display()))
 }
 
-fn mount_at_place(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+fn mount_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
     let at = overlay.at;
     mount_change(at, MountPropagationFlags::PRIVATE)
-        .doing(format!("keep what is mounted at {} here", at.display()))
+        .context(format!("keep what is mounted at {} here", at.display()))
 }
 
 pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     if !is_mount(overlay.at)? {
         return mount(xattrs, overlay);
     }
-    let Some(tree) = make(xattrs, overlay)? else { return replace_at_place(xattrs, overlay) };
+    let Some(tree) = create(xattrs, overlay)? else { return replace_with_options(xattrs, overlay) };
     let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     match move_mount(&tree, c"", CWD, overlay.at, flags) {
         Ok(()) => {
-            detach(overlay.at).doing(format!("take away what was mounted at {}", overlay.at.display()))?;
-            keep(&tree, overlay.at)
+            detach(overlay.at).context(format!("take away what was mounted at {}", overlay.at.display()))?;
+            make_private(&tree, overlay.at)
         }
-        // The kernel, or who else shares the mount around it, does not allow that.
+        // Not supported by the kernel, or not allowed because the parent mount is shared.
         Err(Errno::INVAL) => {
             unmount(overlay.at)?;
             attach(&tree, overlay)
         }
-        Err(errno) => Err(diagnosis::refused(overlay, errno, Vec::new())),
+        Err(errno) => Err(diagnosis::rejected(overlay, errno, Vec::new())),
     }
 }
 
-/// The same where nothing can be mounted beneath another. The new one is mounted above the old one first: if that
-/// fails, the old one is still there, and what follows does not fail and is quick.
-fn replace_at_place(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+/// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
+/// that fails, the old one is still there, and the rest is quick and does not fail.
+fn replace_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     context::mount_by_options(xattrs, overlay)?;
-    let tree = mounts::detached(overlay.at, Access::Write)?;
+    let tree = mounts::clone_tree(overlay.at, Access::Write)?;
     unmount(overlay.at)?;
     attach(&tree, overlay)
 }
 
-/// Takes away the uppermost mount at a path.
+/// Detaches the topmost mount at a path.
 fn detach(at: &Path) -> rustix::io::Result<()> {
     umount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
@@ -115,39 +115,39 @@ pub(super) fn unmount(at: &Path) -> Result<bool> {
     loop {
         match detach(at) {
             Ok(()) => any = true,
-            // Nothing is mounted there, or nothing is there.
+            // No mount, or no such path.
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(any),
-            Err(errno) => return Err(errno).doing(format!("unmount {}", at.display())),
+            Err(errno) => return Err(errno).context(format!("unmount {}", at.display())),
         }
     }
 }
 
-/// The same, and another thread waits until the kernel has written out everything.
+/// Unmounts, and closes the root in another thread, which waits until the kernel has synced everything.
 pub(super) fn abandon(at: &Path) -> Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = match openat(CWD, at, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
-        opened => opened.doing(format!("open {}", at.display()))?,
+        opened => opened.context(format!("open {}", at.display()))?,
     };
     let any = unmount(at)?;
-    // Whoever closes it last ends the overlay. Where there is no thread to be had, this one does.
+    // The last close ends the overlay. If no thread can be started, this one does it.
     let closer = std::thread::Builder::new().name("overlay-end".to_owned());
     drop(closer.spawn(move || drop(root)));
     Ok(any)
 }
 
-pub(super) fn answers(path: &Path) -> Result<bool> {
-    // The one question that the kernel never answers from memory.
+pub(super) fn is_responding(path: &Path) -> Result<bool> {
+    // The kernel never answers this call from its caches.
     match statfs(path) {
         Ok(_) => Ok(true),
         Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(false),
-        Err(errno) => Err(errno).doing(format!("look at {}", path.display())),
+        Err(errno) => Err(errno).context(format!("look at {}", path.display())),
     }
 }
 
-/// The paths of a list of mounts that are below a directory, each once.
+/// Returns the mount points below a directory, each once, given a `mountinfo` file.
 pub(super) fn mounted(list: &Path, below: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read(list).doing(format!("read {}", list.display()))?;
+    let text = std::fs::read(list).context(format!("read {}", list.display()))?;
     let paths = text.split(|byte| *byte == b'\n').filter_map(path_of);
     let mut paths: Vec<PathBuf> = paths.filter(|path| path != below && path.starts_with(below)).collect();
     paths.sort();
@@ -160,7 +160,7 @@ fn path_of(line: &[u8]) -> Option<PathBuf> {
     line.split(|byte| *byte == b' ').nth(4).map(unescape)
 }
 
-/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+/// Decodes spaces, tabs, newlines and backslashes, which are written as `\` and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_below_a_directory_are_told_from_its_neighbours() {
+    fn mounted_lists_mount_points_below_a_directory() {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("mountinfo");
         let lines = [

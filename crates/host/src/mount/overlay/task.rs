@@ -1,4 +1,4 @@
-//! What a helper does for an ordinary user, in the namespaces of his holder.
+//! Overlay operations of an ordinary user, run by a helper in the namespaces of his holder.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ enum Operation {
     Mount(Directories),
     Replace(Directories),
     Unmount(PathBuf),
-    Answers(PathBuf),
+    IsResponding(PathBuf),
     Probe(PathBuf),
     Remove(PathBuf),
 }
@@ -66,8 +66,8 @@ impl OverlayTask {
         Self { holder: holder.clone(), operation: Operation::Unmount(at.to_owned()) }
     }
 
-    pub(super) fn answers(holder: &Holder, path: &Path) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Answers(path.to_owned()) }
+    pub(super) fn is_responding(holder: &Holder, path: &Path) -> Self {
+        Self { holder: holder.clone(), operation: Operation::IsResponding(path.to_owned()) }
     }
 
     pub(super) fn probe(holder: &Holder, directory: &Path) -> Self {
@@ -79,7 +79,7 @@ impl OverlayTask {
     }
 }
 
-/// Has a helper do it; whether there was something to do.
+/// Has a helper run the task. Returns whether there was something to do.
 pub(super) fn call(task: &OverlayTask) -> Result<bool> {
     client::call(task, &[])
 }
@@ -98,7 +98,7 @@ impl Task for OverlayTask {
                 local::replace(Xattrs::User, &directories.overlay()).map(|()| true)
             }
             Operation::Unmount(at) => local::unmount(at),
-            Operation::Answers(path) => local::answers(path),
+            Operation::IsResponding(path) => local::is_responding(path),
             Operation::Probe(directory) => probe::run(Xattrs::User, directory, None).map(|()| true),
             Operation::Remove(path) => remove_tree(path).map(|()| true),
         }

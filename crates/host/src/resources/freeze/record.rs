@@ -1,10 +1,11 @@
-//! What is noted of a sandbox while it is frozen: a line that says how, and one for each process that is stopped by
-//! signal, written before it is. A line without an end was being written when whoever wrote it ended, before it did
-//! anything about it.
+//! Record of a frozen sandbox: a line with the method, and one for each process that is stopped by signal,
+//! written before it is. An incomplete line was being written when the process that froze was killed, before
+//! it acted on it.
 //!
-//! Freezing and thawing exclude each other by a lock on the file. Whoever freezes takes the lock for every step that
-//! stops something, and stops nothing once the note has lost its name; whoever thaws holds the lock until everything
-//! goes on and the note is removed. So nothing can be stopped that no note tells of, whichever thread or process thaws.
+//! Freezing and thawing exclude each other by a lock on the file. A freeze takes the lock for every step that
+//! stops something, and stops nothing once the file is unlinked. A thaw holds the lock until all processes
+//! run again and the record is removed. So no process is ever stopped without a record, whichever thread or
+//! process thaws.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -15,41 +16,41 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::freezer::Freezer;
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::error::HostErrorKind;
 use crate::process::Process;
 
-/// How a sandbox is frozen.
+/// Method by which a sandbox is frozen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Noted {
-    /// By this group.
+pub(super) enum FreezeRecord {
+    /// By this cgroup.
     Group(Freezer),
-    /// By signals to what is below this process.
+    /// By signals to the descendants of this process.
     Signals(Process),
 }
 
-/// A process that was stopped, by its number and when it began.
+/// Process that was stopped, by PID and start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct One {
+pub(super) struct StoppedProcess {
     pub(super) pid: i32,
     pub(super) started: u64,
 }
 
-/// A note that is being written.
-pub(super) struct Note(File);
+/// Record that is being written.
+pub(super) struct RecordWriter(File);
 
-impl Note {
-    /// A new one. Two who freeze at once would let each other's go on.
-    pub(super) fn make(path: &Path, noted: &Noted) -> Result<Self> {
+impl RecordWriter {
+    /// Creates the record. Fails if there is one: two concurrent freezes would thaw each other's processes.
+    pub(super) fn create(path: &Path, record: &FreezeRecord) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is frozen already"));
             }
-            file => file.doing(format!("make {}", path.display()))?,
+            file => file.context(format!("make {}", path.display()))?,
         };
-        let mut line = serde_json::to_vec(noted).map_err(|error| HostError::other(error.to_string()))?;
+        let mut line = serde_json::to_vec(record).map_err(|error| HostError::other(error.to_string()))?;
         line.push(b'\n');
-        let written = file.write_all(&line).doing(format!("write {}", path.display()));
+        let written = file.write_all(&line).context(format!("write {}", path.display()));
         if let Err(error) = written {
             remove(path)?;
             return Err(error);
@@ -57,7 +58,8 @@ impl Note {
         Ok(Self(file))
     }
 
-    /// Does a step that stops something, unless somebody has let everything go on meanwhile.
+    /// Runs a step that stops something. Fails with [`HostError::Thawed`] if the sandbox was thawed
+    /// meanwhile.
     pub(super) fn step<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let _lock = Lock::of(&self.0)?;
         if !is_linked(&self.0)? {
@@ -66,61 +68,63 @@ impl Note {
         step(self)
     }
 
-    pub(super) fn add(&mut self, one: One) -> Result<()> {
+    pub(super) fn add(&mut self, one: StoppedProcess) -> Result<()> {
         let line = format!("{} {}\n", one.pid, one.started);
-        self.0.write_all(line.as_bytes()).doing("note what is to be stopped")
+        self.0.write_all(line.as_bytes()).context("record a process to be stopped")
     }
 }
 
-/// A note whose freeze can take no further step, for whoever thaws.
-pub(super) struct Held {
+/// Locked record, for thawing. Its freeze can take no further step.
+pub(super) struct LockedRecord {
     path: PathBuf,
     /// Locked until it is closed.
     file: File,
 }
 
-impl Held {
-    /// Locks the note at a path; none if there is none. Waits for a step that is under way.
-    pub(super) fn take(path: &Path) -> Result<Option<Self>> {
+impl LockedRecord {
+    /// Locks the record at a path, after waiting for a step in progress. Returns `None` if there is none.
+    pub(super) fn lock(path: &Path) -> Result<Option<Self>> {
         loop {
             let file = match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                file => file.doing(format!("read {}", path.display()))?,
+                file => file.context(format!("read {}", path.display()))?,
             };
-            flock(&file, FlockOperation::LockExclusive).doing("lock the note of a freeze")?;
-            // Whoever held the lock before may have removed it, and somebody else may have made another.
+            flock(&file, FlockOperation::LockExclusive).context("lock the freeze record")?;
+            // The previous owner of the lock may have removed it, and another freeze may have created a new
+            // one.
             if is_linked(&file)? {
                 return Ok(Some(Self { path: path.to_owned(), file }));
             }
         }
     }
 
-    /// The method and the processes that are noted; none if nothing was stopped before the method was noted.
-    pub(super) fn read(&mut self) -> Result<Option<(Noted, Vec<One>)>> {
+    /// Returns the method and the stopped processes. `None` if nothing was stopped before the method was
+    /// recorded.
+    pub(super) fn read(&mut self) -> Result<Option<(FreezeRecord, Vec<StoppedProcess>)>> {
         let mut text = String::new();
-        self.file.read_to_string(&mut text).doing(format!("read {}", self.path.display()))?;
+        self.file.read_to_string(&mut text).context(format!("read {}", self.path.display()))?;
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let Some(first) = lines.next() else { return Ok(None) };
-        let noted = serde_json::from_str(first).map_err(io::Error::from);
-        let noted = noted.doing(format!("understand {}", self.path.display()))?;
-        Ok(Some((noted, lines.filter_map(parse).collect())))
+        let record = serde_json::from_str(first).map_err(io::Error::from);
+        let record = record.context(format!("parse {}", self.path.display()))?;
+        Ok(Some((record, lines.filter_map(parse).collect())))
     }
 
-    /// Removes the note: everything goes on.
+    /// Removes the record, after all processes were resumed.
     pub(super) fn remove(self) -> Result<()> {
         remove(&self.path)
     }
 }
 
-/// A lock on a file, until this is dropped.
+/// Lock on a file, until this is dropped.
 struct Lock(File);
 
 impl Lock {
     fn of(file: &File) -> Result<Self> {
-        let action = "lock the note of a freeze";
-        // The lock belongs to the open file, which the copy shares.
-        let file = file.try_clone().doing(action)?;
-        flock(&file, FlockOperation::LockExclusive).doing(action)?;
+        let action = "lock the freeze record";
+        // The lock belongs to the open file description, which the copy shares.
+        let file = file.try_clone().context(action)?;
+        flock(&file, FlockOperation::LockExclusive).context(action)?;
         Ok(Self(file))
     }
 }
@@ -133,19 +137,19 @@ impl Drop for Lock {
 }
 
 fn is_linked(file: &File) -> Result<bool> {
-    file.metadata().map(|found| found.nlink() > 0).doing("look at the note of a freeze")
+    file.metadata().map(|found| found.nlink() > 0).context("read the freeze record")
 }
 
-fn parse(line: &str) -> Option<One> {
+fn parse(line: &str) -> Option<StoppedProcess> {
     let (pid, started) = line.split_once(' ')?;
-    Some(One { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    Some(StoppedProcess { pid: pid.parse().ok()?, started: started.parse().ok()? })
 }
 
-/// Removes a note, if it is there.
+/// Removes a record, if there is one.
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).doing(format!("remove {}", path.display()))
+            Err(error).context(format!("remove {}", path.display()))
         }
         _ => Ok(()),
     }
@@ -155,63 +159,66 @@ pub(super) fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(path: &Path) -> Option<(Noted, Vec<One>)> {
-        Held::take(path).unwrap()?.read().unwrap()
+    fn read(path: &Path) -> Option<(FreezeRecord, Vec<StoppedProcess>)> {
+        LockedRecord::lock(path).unwrap()?.read().unwrap()
     }
 
     #[test]
-    fn what_was_being_written_when_its_writer_ended_is_not_there() {
+    fn an_incomplete_line_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
         let process = Process::of(rustix::process::getpid()).unwrap();
-        let noted = Noted::Signals(process);
-        let mut note = Note::make(&path, &noted).unwrap();
-        let one = One { pid: 5, started: 70 };
-        note.add(one).unwrap();
-        assert_eq!(read(&path), Some((noted.clone(), vec![one])));
-        note.0.write_all(b"6 7").unwrap();
-        assert_eq!(read(&path), Some((noted.clone(), vec![one])));
-        assert!(Note::make(&path, &noted).is_err_and(|error| error.to_string().contains("already")));
+        let record = FreezeRecord::Signals(process);
+        let mut writer = RecordWriter::create(&path, &record).unwrap();
+        let one = StoppedProcess { pid: 5, started: 70 };
+        writer.add(one).unwrap();
+        assert_eq!(read(&path), Some((record.clone(), vec![one])));
+        writer.0.write_all(b"6 7").unwrap();
+        assert_eq!(read(&path), Some((record.clone(), vec![one])));
+        assert!(
+            RecordWriter::create(&path, &record).is_err_and(|error| error.to_string().contains("already"))
+        );
         fs::write(&path, "{\"Sig").unwrap();
         assert_eq!(read(&path), None);
     }
 
     #[test]
-    fn a_freeze_takes_no_step_after_its_note_was_removed() {
+    fn a_freeze_takes_no_step_after_its_record_was_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
-        let noted = Noted::Signals(Process::of(rustix::process::getpid()).unwrap());
-        let mut note = Note::make(&path, &noted).unwrap();
-        note.step(|_| Ok(())).unwrap();
-        Held::take(&path).unwrap().unwrap().remove().unwrap();
-        assert!(matches!(note.step(|_| Ok(())), Err(HostError::Thawed)));
-        assert!(Held::take(&path).unwrap().is_none());
+        let record = FreezeRecord::Signals(Process::of(rustix::process::getpid()).unwrap());
+        let mut writer = RecordWriter::create(&path, &record).unwrap();
+        writer.step(|_| Ok(())).unwrap();
+        LockedRecord::lock(&path).unwrap().unwrap().remove().unwrap();
+        assert!(matches!(writer.step(|_| Ok(())), Err(HostError::Thawed)));
+        assert!(LockedRecord::lock(&path).unwrap().is_none());
     }
 
     #[test]
-    fn whoever_thaws_waits_for_a_step_that_is_under_way() {
+    fn a_thaw_waits_for_a_step_in_progress() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("frozen");
-        let noted = Noted::Signals(Process::of(rustix::process::getpid()).unwrap());
-        let mut note = Note::make(&path, &noted).unwrap();
+        let record = FreezeRecord::Signals(Process::of(rustix::process::getpid()).unwrap());
+        let mut writer = RecordWriter::create(&path, &record).unwrap();
         let (began, has_begun) = std::sync::mpsc::channel();
         let (thawed, is_thawed) = std::sync::mpsc::channel();
         std::thread::scope(|threads| {
             let at = &path;
             threads.spawn(move || {
                 has_begun.recv().unwrap();
-                Held::take(at).unwrap().unwrap().remove().unwrap();
+                LockedRecord::lock(at).unwrap().unwrap().remove().unwrap();
                 thawed.send(()).unwrap();
             });
-            note.step(|_| {
-                began.send(()).unwrap();
-                let early = is_thawed.recv_timeout(std::time::Duration::from_millis(50));
-                assert!(early.is_err(), "it was thawed during the step");
-                Ok(())
-            })
-            .unwrap();
+            writer
+                .step(|_| {
+                    began.send(()).unwrap();
+                    let early = is_thawed.recv_timeout(std::time::Duration::from_millis(50));
+                    assert!(early.is_err(), "it was thawed during the step");
+                    Ok(())
+                })
+                .unwrap();
             is_thawed.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
         });
-        assert!(matches!(note.step(|_| Ok(())), Err(HostError::Thawed)));
+        assert!(matches!(writer.step(|_| Ok(())), Err(HostError::Thawed)));
     }
 }

@@ -1,15 +1,15 @@
-//! Stopping by signals, for whoever has no group that can be frozen.
+//! Freezing with `SIGSTOP`, for sandboxes without a cgroup that can be frozen.
 //!
-//! Every process below the guest agent is stopped, parents before children: what is stopped makes no others, and no
-//! parent runs that could see its child stopped. They go on in the opposite order, for the same reason: by the time
-//! a shell runs again its children do, and it has never seen them otherwise.
+//! Every descendant of the guest agent is stopped, parents before children: a stopped process cannot fork,
+//! and no running parent sees its child stopped. They are resumed in the opposite order for the same reason:
+//! by the time a shell runs again, its children do.
 //!
-//! A process may begin others, lose its parent, or end while all are being looked for; so they are looked for again
-//! until two looks in a row find the same ones and none of them runs. What is found is known by its number and by
-//! when it began, never by a name.
+//! A process may fork, lose its parent, or end during the scan; so scans are repeated until two in a row find
+//! the same processes and all of them are stopped. Processes are identified by PID and start time, never by
+//! name.
 //!
-//! A process that waits in the kernel and cannot be interrupted is not stopped yet, and nothing below it is touched
-//! before it is: it may wait for a child to become another program (`vfork`), and would wait for good.
+//! A process in uninterruptible sleep is not stopped yet, and nothing below it is touched before it is: it
+//! may wait for a child to call `exec` (`vfork`), and would wait for ever.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -19,59 +19,60 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::record::{Note, One};
-use crate::error::{Doing as _, HostError, Result};
+use super::record::{RecordWriter, StoppedProcess};
+use crate::error::{Context as _, HostError, Result};
 use crate::helper::error::HostErrorKind;
 use crate::process::{Process, Status, stat, status};
 
-/// How long is waited for one to stop before others are seen to.
-const MOMENT: Duration = Duration::from_millis(2);
-/// Between two looks.
-const LOOK: Duration = Duration::from_micros(50);
-/// So often it is looked whether somebody was missed.
-const LOOKS: usize = 20;
-/// Of so many all are asked for children; of more those who take in what others leave behind.
-const FEW: usize = 50;
+/// Time to wait for one process to stop before others are stopped.
+const STOP_TIMEOUT: Duration = Duration::from_millis(2);
+/// Interval of checking the state of a process.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// Number of checks for missed processes after a scan.
+const RESCANS: usize = 20;
+/// Maximum number of processes for which all are checked for new children; with more, only the direct
+/// children of the agent are, which adopt orphans.
+const FULL_RESCAN_MAX: usize = 50;
 
-/// Stops everything below a process; how many that are.
-pub(super) fn stop(root: &Process, note: &mut Note, limit: Duration) -> Result<usize> {
-    let deadline = Instant::now() + limit;
-    let mut stopper = Stopper { note, ours: HashSet::new() };
-    let mut found = Found::default();
+/// Stops all descendants of a process. Returns their number.
+pub(super) fn stop(root: &Process, record: &mut RecordWriter, timeout: Duration) -> Result<usize> {
+    let deadline = Instant::now() + timeout;
+    let mut stopper = Stopper { record, ours: HashSet::new() };
+    let mut found = ProcessTree::default();
     let mut last = None;
     while Instant::now() < deadline {
         if !root.is_running() {
             return Err(HostError::sandbox_ended());
         }
-        if !found.look(root.pid(), deadline).doing("look for the sandbox's processes")? {
+        if !found.scan(root.pid(), deadline).context("look for the sandbox's processes")? {
             break;
         }
-        let look = stopper.stop_all(&found, root.pid())?;
+        let look = stopper.stop_running(&found, root.pid())?;
         match &look {
-            Some(stopped) if look == last && found.is_all(root.pid()) => return Ok(stopped.len()),
+            Some(stopped) if look == last && found.is_complete(root.pid()) => return Ok(stopped.len()),
             _ => last = look,
         }
     }
-    let text = format!("the sandbox's processes could not all be stopped within {} s", limit.as_secs());
+    let text = format!("the sandbox's processes could not all be stopped within {} s", timeout.as_secs());
     Err(HostError::of_kind(HostErrorKind::TimedOut, text))
 }
 
 struct Stopper<'a> {
-    note: &'a mut Note,
-    /// Those that were stopped here.
-    ours: HashSet<One>,
+    record: &'a mut RecordWriter,
+    /// Processes that were stopped by this freeze.
+    ours: HashSet<StoppedProcess>,
 }
 
 impl Stopper<'_> {
-    /// Stops those below `root` that run; all of them, if none did.
-    fn stop_all(&mut self, found: &Found, root: i32) -> Result<Option<HashSet<One>>> {
+    /// Stops the descendants of `root` that run. Returns all of them if none did.
+    fn stop_running(&mut self, found: &ProcessTree, root: i32) -> Result<Option<HashSet<StoppedProcess>>> {
         let mut all_stopped = true;
         let mut stopped = HashSet::new();
         let mut open: Vec<i32> = found.children(root).to_vec();
         while let Some(pid) = open.pop() {
-            let one = One { pid, started: found.all[&pid].started };
+            let one = StoppedProcess { pid, started: found.all[&pid].start_time };
             let mut state = state(pid);
-            if state == State::Runs {
+            if state == State::Running {
                 all_stopped = false;
                 state = self.stop(one)?;
             }
@@ -80,90 +81,89 @@ impl Stopper<'_> {
                     stopped.insert(one);
                     open.extend(found.children(pid));
                 }
-                State::Runs => {}
-                // What it left behind has another parent now.
-                State::Ended => all_stopped &= found.all[&pid].ended,
+                State::Running => {}
+                // Its children have another parent now.
+                State::Ended => all_stopped &= found.all[&pid].has_ended,
             }
         }
         Ok(all_stopped.then_some(stopped))
     }
 
-    /// Stops one, and waits a moment until it has stopped.
-    fn stop(&mut self, one: One) -> Result<State> {
+    /// Stops a process, and waits until it has stopped or the timeout is over.
+    fn stop(&mut self, one: StoppedProcess) -> Result<State> {
         let first = self.ours.insert(one);
-        let is_there = self.note.step(|note| {
+        let is_there = self.record.step(|record| {
             if first {
-                note.add(one)?;
+                record.add(one)?;
             }
             send(one, Signal::STOP)
         })?;
         if !is_there {
             return Ok(State::Ended);
         }
-        let deadline = Instant::now() + MOMENT;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         loop {
             let state = state(one.pid);
-            if state != State::Runs || Instant::now() > deadline {
+            if state != State::Running || Instant::now() > deadline {
                 return Ok(state);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// Lets those go on that were stopped, in this order, below a process that may have ended.
-pub(super) fn go_on(root: &Process, stopped: &[One]) -> Result<()> {
+/// Resumes processes that were stopped, in reverse order, if `root` still runs.
+pub(super) fn resume(root: &Process, stopped: &[StoppedProcess]) -> Result<()> {
     if !root.is_running() {
         return Ok(());
     }
-    // Whether it has stopped or not: this takes back a signal that is on its way.
+    // Also if it has not stopped yet: this cancels a pending `SIGSTOP`.
     stopped.iter().rev().try_for_each(|one| send(*one, Signal::CONT).map(drop))
 }
 
-/// Sends a signal to a process; whether it is still there.
-fn send(one: One, signal: Signal) -> Result<bool> {
+/// Sends a signal to a process. Returns whether it still exists.
+fn send(one: StoppedProcess, signal: Signal) -> Result<bool> {
     let Some(pid) = Pid::from_raw(one.pid) else { return Ok(false) };
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH | Errno::INVAL) => return Ok(false),
-        process => process.doing("look at a process of the sandbox")?,
+        process => process.context("look at a process of the sandbox")?,
     };
-    // Looked at after it was opened: the number may have become another's before.
-    if !status(pid).is_ok_and(|status| status.started == one.started) {
+    // Checked after opening, because the PID may have been reused before.
+    if !status(pid).is_ok_and(|status| status.start_time == one.started) {
         return Ok(false);
     }
     match pidfd_send_signal(&process, signal) {
         Err(Errno::SRCH) => Ok(false),
-        sent => sent.doing("send a signal to a process of the sandbox").map(|()| true),
+        sent => sent.context("send a signal to a process of the sandbox").map(|()| true),
     }
 }
 
-/// The processes there are, at one look.
+/// Processes found by a scan.
 #[derive(Default)]
-struct Found {
+struct ProcessTree {
     all: HashMap<i32, Status>,
     children: HashMap<i32, Vec<i32>>,
-    /// Those that are not the sandbox's, and never will be: they are not looked at again. Their numbers do not come again
-    /// in so short a time.
+    /// PIDs outside the sandbox, which are not looked at again. They are not reused within this short time.
     others: HashSet<i32>,
 }
 
-impl Found {
-    /// Looks for all that are there; whether that was over before the deadline.
-    fn look(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
+impl ProcessTree {
+    /// Scans all processes. Returns whether it was done before the deadline.
+    fn scan(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         self.all.clear();
-        if self.look_below(root) {
+        if self.scan_below(root) {
             return Ok(true);
         }
-        self.look_everywhere(root, deadline)
+        self.scan_all(root, deadline)
     }
 
-    /// Whether nobody was missed: who begins another and ends at once, over and over, is seen among the children of those
-    /// who take in what others leave behind, sooner or later.
-    fn is_all(&self, root: i32) -> bool {
-        let few = self.all.len() <= FEW;
+    /// Returns whether no process was missed. One that keeps forking and exiting is seen sooner or later
+    /// among the children of the processes that adopt orphans.
+    fn is_complete(&self, root: i32) -> bool {
+        let few = self.all.len() <= FULL_RESCAN_MAX;
         let takers: Vec<i32> =
             if few { self.all.keys().copied().collect() } else { self.children(root).to_vec() };
-        (0..LOOKS).all(|_| {
+        (0..RESCANS).all(|_| {
             takers.iter().chain([&root]).all(|pid| {
                 let now = children(*pid).unwrap_or_default();
                 now.iter().all(|child| self.all.contains_key(child))
@@ -171,9 +171,9 @@ impl Found {
         })
     }
 
-    /// The same by all processes of the machine, where the kernel does not tell of children. Looks again as long as
-    /// somebody ended before it was seen whose he was.
-    fn look_everywhere(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
+    /// Scans all processes of the host, where the kernel does not list children. Repeats the scan as long as
+    /// a process ended before its parent was known.
+    fn scan_all(&mut self, root: i32, deadline: Instant) -> io::Result<bool> {
         while Instant::now() < deadline {
             let mut settled = true;
             for entry in fs::read_dir("/proc")? {
@@ -181,23 +181,22 @@ impl Found {
                 let Some(pid) = number.filter(|pid| !self.is_known(*pid)) else { continue };
                 settled &= self.add(pid);
             }
-            if self.find_parents() && settled {
-                self.sort(root);
+            if self.resolve_parents() && settled {
+                self.classify(root);
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Asks the kernel for everybody's children, from the sandbox's first process on: nobody else is looked at, however
-    /// many others come and go. It may miss some while they come and go; what has stopped does not. Whether this kernel
-    /// tells.
-    fn look_below(&mut self, root: i32) -> bool {
+    /// Scans the descendants of `root` by the kernel's lists of children. It may miss processes that are
+    /// being forked, but none that has stopped. Returns false if the kernel has no such lists.
+    fn scan_below(&mut self, root: i32) -> bool {
         self.children.clear();
         let mut open = vec![root];
         while let Some(pid) = open.pop() {
             let Some(children) = children(pid) else {
-                // One that has ended has none; the first tells whether there is an answer at all.
+                // One that has ended has no list; without that of the root, the kernel has none at all.
                 if pid == root {
                     return false;
                 }
@@ -210,7 +209,7 @@ impl Found {
         true
     }
 
-    /// Adds a process; whether it was still there.
+    /// Adds a process. Returns whether it still existed.
     fn add(&mut self, pid: i32) -> bool {
         match Pid::from_raw(pid).map(status) {
             Some(Ok(status)) => {
@@ -221,9 +220,10 @@ impl Found {
         }
     }
 
-    /// Sees to those whose parent was not found; whether there were none. He may have come while others were being
-    /// looked at, or have ended, so that they have another. One that is there and cannot be seen is nobody's here.
-    fn find_parents(&mut self) -> bool {
+    /// Looks for parents that the scan has missed. Returns whether there were none. They may be new, or have
+    /// ended, so that the children have another parent. Processes whose parent is not visible do not belong
+    /// to the sandbox.
+    fn resolve_parents(&mut self) -> bool {
         let lost = |(pid, status): (&i32, &Status)| {
             let known = status.parent == 0 || self.is_known(status.parent);
             (!known).then_some((*pid, status.parent))
@@ -242,8 +242,8 @@ impl Found {
         lost.is_empty()
     }
 
-    /// Tells the sandbox's from others, and notes whose children they are.
-    fn sort(&mut self, root: i32) {
+    /// Separates the processes of the sandbox from others, and fills in their children.
+    fn classify(&mut self, root: i32) {
         let others: Vec<i32> = self.all.keys().copied().filter(|pid| self.is_other(*pid, root)).collect();
         self.others.extend(others);
         self.children.clear();
@@ -256,10 +256,10 @@ impl Found {
         self.all.contains_key(&pid) || self.others.contains(&pid)
     }
 
-    /// Whether a process is known not to be below `root`.
+    /// Returns whether a process is known not to be a descendant of `root`.
     fn is_other(&self, pid: i32, root: i32) -> bool {
         let mut above = pid;
-        // No more steps than there are processes: numbers that came again could lead in a circle.
+        // Bounded by the number of processes: reused PIDs could form a cycle.
         for _ in 0..=self.all.len() {
             match self.all.get(&above) {
                 _ if above == root => return false,
@@ -276,7 +276,8 @@ impl Found {
     }
 }
 
-/// The children of a process, of all of its threads; none if it is not there, or the kernel does not tell.
+/// Returns the children of all threads of a process. `None` if it does not exist, or the kernel has no such
+/// list.
 fn children(pid: i32) -> Option<Vec<i32>> {
     let mut all = Vec::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
@@ -292,24 +293,24 @@ fn children(pid: i32) -> Option<Vec<i32>> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Runs,
+    Running,
     Stopped,
     Ended,
 }
 
-/// What a process does, by all of its threads: the first may have ended while others run, and some may run on for
-/// a while after others stopped.
+/// Returns the state of a process, from all of its threads: the first may have ended while others run, and
+/// some may still run after others have stopped.
 fn state(pid: i32) -> State {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return State::Ended };
     let mut whole = State::Ended;
     for thread in threads.flatten() {
-        // One that is not there any more tells nothing.
+        // A thread that has ended has no state.
         let stat = stat(&thread.path()).unwrap_or_default();
         match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
             None | Some('Z' | 'X') => {}
-            // By a signal, or for whoever traces it, who is stopped himself.
+            // Stopped by a signal, or by a tracer that is stopped itself.
             Some('T' | 't') => whole = State::Stopped,
-            Some(_) => return State::Runs,
+            Some(_) => return State::Running,
         }
     }
     whole
@@ -320,30 +321,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stopped_is_seen_to_be() {
+    fn a_stopped_process_is_found_and_resumed() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = child.id() as i32;
-        assert_eq!(state(pid), State::Runs);
-        let started = status(Pid::from_raw(pid).unwrap()).unwrap().started;
-        let (one, another) = (One { pid, started }, One { pid, started: started + 1 });
+        assert_eq!(state(pid), State::Running);
+        let started = status(Pid::from_raw(pid).unwrap()).unwrap().start_time;
+        let (one, another) = (StoppedProcess { pid, started }, StoppedProcess { pid, started: started + 1 });
         assert!(!send(another, Signal::KILL).unwrap());
         assert!(send(one, Signal::STOP).unwrap());
-        while state(pid) == State::Runs {
-            std::thread::sleep(LOOK);
+        while state(pid) == State::Running {
+            std::thread::sleep(POLL_INTERVAL);
         }
         assert_eq!(state(pid), State::Stopped);
-        let mut found = Found::default();
+        let mut found = ProcessTree::default();
         let here = std::process::id() as i32;
-        // The second time without those that have nothing to do with it.
+        // The second time without unrelated processes.
         for _ in 0..2 {
             found.all.clear();
-            assert!(found.look_everywhere(here, Instant::now() + Duration::from_secs(5)).unwrap());
+            assert!(found.scan_all(here, Instant::now() + Duration::from_secs(5)).unwrap());
             assert!(found.children(here).contains(&pid) && !found.others.contains(&pid));
         }
         assert!(found.others.contains(&1) && !found.all.contains_key(&1));
-        let mut below = Found::default();
-        // Not every kernel tells of children.
-        if below.look_below(here) {
+        let mut below = ProcessTree::default();
+        // Not every kernel has lists of children.
+        if below.scan_below(here) {
             assert!(below.children(here).contains(&pid) && below.all.contains_key(&pid));
         }
         child.kill().unwrap();

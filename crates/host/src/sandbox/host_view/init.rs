@@ -1,4 +1,4 @@
-//! The first process inside: it puts the root together, gives up its rights, starts the program and sees to its end.
+//! The first process inside: it builds the root, drops capabilities, starts the program and waits for it.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
@@ -12,44 +12,44 @@ use rustix::process::{PidfdFlags, Resource, pidfd_open};
 
 use super::root::Root;
 use super::{Ended, Event, HostView, Request, User, receive, send};
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
-use crate::resources::cgroup::Groups;
+use crate::resources::cgroup::Cgroups;
 use crate::resources::limits;
-use crate::sandbox::guest::{loopback, own_groups};
+use crate::sandbox::guest::{start_loopback, unshare_cgroup};
 use crate::sandbox::seccomp::Filters;
 
-/// First process of a view, before it is made.
+/// Parameters of the first process.
 pub(super) struct Init<'a> {
     pub(super) view: &'a HostView,
     pub(super) user: User,
-    pub(super) groups: &'a Groups,
-    /// Number of processes it may have, where no group sees to that.
+    pub(super) cgroups: &'a Cgroups,
+    /// Maximum number of processes, where no cgroup limits it.
     pub(super) processes: Option<u32>,
-    /// Bytes of memory that each of its processes may have, where no group sees to all of them.
+    /// Maximum memory of each process, in bytes, where no cgroup limits all of them.
     pub(super) memory: Option<u64>,
     pub(super) filters: Filters,
-    /// The control socket, then what the program reads and writes.
+    /// Control socket, then standard input, output and error of the program.
     pub(super) descriptors: [OwnedFd; 4],
 }
 
-/// Status of a program that cannot be run, and of one that is not there; as shells have it.
+/// Exit status of a program that cannot be executed, and of one that is not found, as in shells.
 const CANNOT_RUN: i32 = 126;
 const NOT_FOUND: i32 = 127;
 const BY_SIGNAL: i32 = 128;
 
 impl Init<'_> {
-    /// Does all of it; returns only with an error.
-    pub(super) fn begin(&self, parent: &mut Parent) -> Result<Infallible> {
+    /// Does all of it; returns only on failure.
+    pub(super) fn run(&self, parent: &mut Parent) -> Result<Infallible> {
         parent.wait()?;
         if self.user.is_superuser {
             credentials::become_root_inside()?;
         }
-        self.groups.enter()?;
-        own_groups()?;
+        self.cgroups.enter()?;
+        unshare_cgroup()?;
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        // SAFETY: a session of its own; the call takes nothing.
+        // SAFETY: the call takes nothing.
         unsafe { libc::setsid() };
         let User { user, group, is_superuser } = self.user;
         Root {
@@ -60,22 +60,22 @@ impl Init<'_> {
             nameserver: self.view.egress.is_some(),
         }
         .build()?;
-        loopback().doing("start the loopback network")?;
-        parent.done()?;
+        start_loopback().context("start the loopback network")?;
+        parent.notify()?;
         parent.wait()?;
-        self.limit().doing("set limits")?;
+        self.limit().context("set limits")?;
         if is_superuser {
-            credentials::keep_file_rights()?;
+            credentials::keep_file_capabilities()?;
         } else {
             credentials::become_user(user, group)?;
         }
-        // Nobody inside looks into it, or holds it by its memory.
-        // SAFETY: the call takes numbers.
+        // Processes inside must not trace it or read its memory.
+        // SAFETY: the call takes integers.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
         rustix::process::umask(umask);
-        parent.done()?;
-        self.close_others();
-        self.look_after()
+        parent.notify()?;
+        self.close_inherited();
+        self.supervise()
     }
 
     fn limit(&self) -> io::Result<()> {
@@ -85,14 +85,14 @@ impl Init<'_> {
         self.processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
     }
 
-    /// Lets go of all that the helper had open, its answer's socket among it, and of the terminal of whoever asked.
-    fn close_others(&self) {
+    /// Closes everything that the helper had open, its reply socket included, and detaches from the terminal.
+    fn close_inherited(&self) {
         let mut kept: Vec<RawFd> = self.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         kept.sort_unstable();
         let mut first = 3;
         for fd in kept.into_iter().chain([RawFd::MAX]) {
             if fd > first {
-                // SAFETY: nothing of what is closed is used from here on; the pipes to the helper are among it.
+                // SAFETY: nothing of this is used from here on; the pipes to the helper are among it.
                 unsafe { libc::close_range(first as libc::c_uint, (fd - 1) as libc::c_uint, 0) };
             }
             first = fd.saturating_add(1);
@@ -108,52 +108,54 @@ impl Init<'_> {
         self.descriptors[0].as_fd()
     }
 
-    /// Starts the program and stays until it ends, or nobody asks any more.
-    fn look_after(&self) -> ! {
+    /// Starts the program, and waits until it ends or the control socket is closed.
+    fn supervise(&self) -> ! {
         let ended = match self.start() {
             Ok((program, children)) => self.wait_for(program, &children),
             Err(error) => {
                 Some(Ended { exit_code: CANNOT_RUN, failed: Some(format!("cannot run it: {error}")) })
             }
         };
-        // SAFETY: everything else in this namespace; nothing is left to be lost.
+        // SAFETY: kills all other processes of this namespace.
         unsafe { libc::kill(-1, libc::SIGKILL) };
-        // SAFETY: waits for any child, without a place for its status.
+        // SAFETY: waits for any child, without a pointer for its status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         if let Some(ended) = ended {
-            // Whoever asked may be gone.
+            // The client may have ended.
             let _ = send(self.control(), &Event::Ended(ended), &[]);
         }
-        // SAFETY: ends the process, and runs nothing that the helper runs as well.
+        // SAFETY: ends the process, without running exit handlers of the helper.
         unsafe { libc::_exit(0) }
     }
 
-    /// The program's process, and what can be read from when a child ends.
+    /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child ends.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
-        let children = watch_children().doing("watch for children")?;
+        let children = watch_children().context("watch for children")?;
         let terminal = match self.view.terminal {
-            Some(size) => Some(open_terminal(size).doing("open a terminal")?),
+            Some(size) => Some(open_terminal(size).context("open a terminal")?),
             None => None,
         };
         let program = Program::new(self.view)?;
         // SAFETY: this process has one thread.
         let pid = unsafe { libc::fork() };
         match pid {
-            -1 => Err(io::Error::last_os_error()).doing("make a process"),
+            -1 => Err(io::Error::last_os_error()).context("make a process"),
             0 => {
                 let slave = terminal.as_ref().map(|(_, slave)| slave.as_fd());
-                let code = self.become_program(&program, slave);
-                // SAFETY: ends the process, and runs nothing that its maker runs as well.
+                let code = self.exec_program(&program, slave);
+                // SAFETY: ends the process, without running exit handlers of the parent.
                 unsafe { libc::_exit(code) }
             }
             _ => {
-                let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).doing("open itself")?;
+                let own =
+                    pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open itself")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
                 let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
-                send(self.control(), &Event::Started, &both).doing("tell that it runs")?;
+                send(self.control(), &Event::Started, &both).context("tell that it runs")?;
                 for fd in &self.descriptors[1..] {
-                    // The program's end is to be heard by its readers.
-                    // SAFETY: nothing here uses these; they are never closed again, as this function's caller never returns.
+                    // Readers of its output must see the end of the program.
+                    // SAFETY: nothing here uses these; they are not closed again, because the caller never
+                    // returns.
                     unsafe { libc::close(fd.as_raw_fd()) };
                 }
                 Ok((pid, children))
@@ -161,10 +163,10 @@ impl Init<'_> {
         }
     }
 
-    /// Becomes the program; the status to end with if that fails.
-    fn become_program(&self, program: &Program, terminal: Option<BorrowedFd<'_>>) -> i32 {
+    /// Executes the program. Returns the exit status if that fails.
+    fn exec_program(&self, program: &Program, terminal: Option<BorrowedFd<'_>>) -> i32 {
         let prepared = || -> Result<()> {
-            // SAFETY: a session of its own; the calls take numbers and an empty set made here.
+            // SAFETY: the calls take integers, and an empty set that outlives them.
             unsafe {
                 libc::setsid();
                 let mut none: libc::sigset_t = std::mem::zeroed();
@@ -183,11 +185,11 @@ impl Init<'_> {
                 }
                 None => [input.as_fd(), output.as_fd(), errors.as_fd()],
             };
-            rustix::stdio::dup2_stdin(input).doing("open the input")?;
-            rustix::stdio::dup2_stdout(output).doing("open the output")?;
-            rustix::stdio::dup2_stderr(errors).doing("open the output for errors")?;
+            rustix::stdio::dup2_stdin(input).context("open the input")?;
+            rustix::stdio::dup2_stdout(output).context("open the output")?;
+            rustix::stdio::dup2_stderr(errors).context("open the output for errors")?;
             rustix::process::chdir(std::path::Path::new(&self.view.cwd))
-                .doing(format!("go to {}", self.view.cwd.display()))?;
+                .context(format!("go to {}", self.view.cwd.display()))?;
             // SAFETY: nothing is used from here on but the first three.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filters.apply()
@@ -201,7 +203,7 @@ impl Init<'_> {
         if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
     }
 
-    /// None if nobody asks any more.
+    /// Handles requests until the program ends. Returns `None` if the control socket is closed.
     fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<Ended> {
         let control = self.control();
         loop {
@@ -233,11 +235,11 @@ impl Init<'_> {
     }
 }
 
-/// Takes notice of all children that have ended; the program's status if it is among them.
+/// Reaps all children that have ended. Returns the exit status of the program if it is among them.
 fn reap(program: libc::pid_t) -> Option<i32> {
     loop {
         let mut status = 0;
-        // SAFETY: a number that the call writes to.
+        // SAFETY: an integer that the call writes to.
         let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
         if pid <= 0 {
             return None;
@@ -253,7 +255,7 @@ fn reap(program: libc::pid_t) -> Option<i32> {
 }
 
 fn watch_children() -> io::Result<OwnedFd> {
-    // SAFETY: a set that is made here and lives through the calls; the descriptor is new.
+    // SAFETY: a set that outlives the calls; the descriptor is new.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -265,10 +267,10 @@ fn watch_children() -> io::Result<OwnedFd> {
     }
 }
 
-/// A terminal of the sandbox's own: its master, and what the program gets.
+/// Opens a terminal of the sandbox: its master, and the slave for the program.
 fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: texts that end with NUL, structures made here that live through the calls; the descriptors are new.
+    // SAFETY: strings that end with NUL, structures that outlive the calls; the descriptors are new.
     unsafe {
         let open = |path: *const libc::c_char| {
             let fd = libc::open(path, flags);
@@ -288,7 +290,7 @@ fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> 
     }
 }
 
-/// A program as the kernel takes it, prepared before the process is made.
+/// Program with arguments and environment for `execve`, prepared before the fork.
 struct Program {
     name: String,
     candidates: Vec<CString>,
@@ -327,7 +329,7 @@ impl Program {
         Ok(Self { name, candidates, words, environment: environment.collect::<Result<_>>()? })
     }
 
-    /// Comes back only with what went wrong.
+    /// Executes the program; returns only on failure.
     fn exec(&self) -> io::Error {
         let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
@@ -335,26 +337,27 @@ impl Program {
         let (words, environment) = (pointers(&self.words), pointers(&self.environment));
         let mut failed = io::Error::from_raw_os_error(libc::ENOENT);
         for candidate in &self.candidates {
-            // SAFETY: texts that end with NUL and lists that end with a null pointer.
+            // SAFETY: strings that end with NUL and lists that end with a null pointer.
             unsafe { libc::execve(candidate.as_ptr(), words.as_ptr(), environment.as_ptr()) };
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
-                // A later one may be allowed; this is what to tell if none is. A directory that is closed tells nothing.
+                // A later candidate may be executable; otherwise this is the error to report. An inaccessible
+                // directory is ignored.
                 Some(libc::EACCES) => {
                     if std::fs::metadata(OsStr::from_bytes(candidate.as_bytes())).is_ok() {
                         failed = error;
                     }
                 }
-                Some(libc::ENOEXEC) => return self.exec_by_shell(candidate, &words, &environment),
+                Some(libc::ENOEXEC) => return self.exec_with_shell(candidate, &words, &environment),
                 _ => return error,
             }
         }
         failed
     }
 
-    /// A text without `#!` is a shell's, as everywhere.
-    fn exec_by_shell(
+    /// Executes a file without `#!` by the shell, as shells do.
+    fn exec_with_shell(
         &self,
         program: &CString,
         words: &[*const libc::c_char],

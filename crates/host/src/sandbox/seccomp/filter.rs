@@ -1,4 +1,4 @@
-//! The list as the kernel of this machine takes it.
+//! The list as BPF programs for the kernel of this host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +9,14 @@ use seccompiler::{
 };
 
 use super::{ALLOWED, ALLOWED_HERE, CHECKED, DENIED, DENIED_HERE, ENOSYS, EPERM, Pattern};
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 
-/// What a sandbox gets: prepared before, because making it needs memory and time.
+/// Compiled filters of a sandbox. Prepared in advance, because compiling takes memory and time.
 pub(crate) struct Filters(Vec<BpfProgram>);
 
 impl Filters {
-    /// Two filters, because one has two actions at most. Where both refuse a call, the kernel takes the error of the one
-    /// that was applied last.
+    /// Compiles two filters, because one has at most two actions. If both deny a call, the kernel uses the
+    /// error of the one that was applied last.
     pub(crate) fn new() -> Result<Self> {
         let programs =
             [allow_list(), deny_list()].into_iter().map(|filter| filter.and_then(TryInto::try_into));
@@ -24,10 +24,10 @@ impl Filters {
         Ok(Self(programs.map_err(|error| HostError::other(format!("the list of system calls: {error}")))?))
     }
 
-    /// From now on, and for all that come of this process.
+    /// Applies the filters to this process and its descendants, for good.
     pub(crate) fn apply(&self) -> Result<()> {
         for program in &self.0 {
-            apply_filter(program).map_err(io::Error::other).doing("restrict system calls")?;
+            apply_filter(program).map_err(io::Error::other).context("restrict system calls")?;
         }
         Ok(())
     }
@@ -35,7 +35,7 @@ impl Filters {
 
 type Filter = std::result::Result<SeccompFilter, seccompiler::BackendError>;
 
-/// Lets through what is listed, whatever its arguments are.
+/// Allows the listed calls with any arguments.
 fn allow_list() -> Filter {
     let checked = CHECKED.into_iter().flat_map(|(calls, _)| calls);
     let calls = ALLOWED.iter().chain(ALLOWED_HERE).chain(checked);
@@ -43,7 +43,7 @@ fn allow_list() -> Filter {
     SeccompFilter::new(rules, SeccompAction::Errno(ENOSYS), SeccompAction::Allow, target())
 }
 
-/// Refuses calls that are known, and values of arguments.
+/// Denies calls and values of arguments.
 fn deny_list() -> Filter {
     let calls = DENIED.iter().chain(DENIED_HERE);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|(_, call)| (*call, Vec::new())).collect();

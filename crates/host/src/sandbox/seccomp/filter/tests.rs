@@ -1,4 +1,4 @@
-//! The list as it is applied to a process, and the same list as OCI runtimes are told it.
+//! Tests of the filters in a process, and of the same list as a profile of OCI runtimes.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -14,7 +14,7 @@ struct Call {
     name: &'static str,
     number: i64,
     first: u64,
-    /// The error that it must fail with; 0 for none.
+    /// Expected error; 0 for none.
     errno: i32,
 }
 
@@ -22,9 +22,9 @@ const fn call(name: &'static str, number: i64, first: u64, errno: i32) -> Call {
     Call { name, number, first, errno }
 }
 
-/// One that passes and one that does not for every checked argument. All of them are harmless.
+/// Harmless calls with an allowed and a denied value for every checked argument.
 const CALLS: [Call; 21] = [
-    // Threads without signal handlers in common: the kernel itself refuses that.
+    // Without shared signal handlers the kernel itself rejects threads.
     call("clone", libc::SYS_clone, libc::CLONE_THREAD as u64, libc::EINVAL),
     call("clone", libc::SYS_clone, libc::CLONE_NEWNS as u64, libc::EPERM),
     call("clone", libc::SYS_clone, libc::CLONE_NEWCGROUP as u64, libc::EPERM),
@@ -37,7 +37,7 @@ const CALLS: [Call; 21] = [
     call("personality", libc::SYS_personality, 0xffff_ffff, 0),
     call("personality", libc::SYS_personality, libc::ADDR_NO_RANDOMIZE as u64, libc::EPERM),
     call("personality", libc::SYS_personality, 0xffff_fffe, libc::EPERM),
-    // Without a type the kernel itself refuses a socket.
+    // Without a type the kernel itself rejects a socket.
     call("socket", libc::SYS_socket, libc::AF_UNIX as u64, libc::ESOCKTNOSUPPORT),
     call("socket", libc::SYS_socket, libc::AF_NETLINK as u64, libc::ESOCKTNOSUPPORT),
     call("socket", libc::SYS_socket, libc::AF_VSOCK as u64, libc::EPERM),
@@ -49,15 +49,15 @@ const CALLS: [Call; 21] = [
     call("a call of a later kernel", 1000, 0, libc::ENOSYS),
 ];
 
-/// What the upper half of a register may hold without a difference to the kernel.
+/// Upper halves of a register, which the kernel ignores.
 const UPPER: [u64; 4] = [0, 1 << 32, 1 << 63, 0xffff_ffff << 32];
 
-/// The errors of calls that a process makes under the filters.
+/// Returns the errors of calls that a process makes under the filters.
 fn under_filters(calls: &[(i64, u64)]) -> Vec<i32> {
     let filters = Filters::new().unwrap();
     let (mut reader, writer) = io::pipe().unwrap();
     let mut errors = vec![-1_i32; calls.len()];
-    // SAFETY: the child makes system calls alone until it ends; nothing that it calls takes a lock or memory.
+    // SAFETY: the child only makes system calls until it ends; it takes no lock and allocates no memory.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -81,14 +81,14 @@ fn under_filters(calls: &[(i64, u64)]) -> Vec<i32> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();
     let mut status = 0;
-    // SAFETY: a child of this process, and a number to write to.
+    // SAFETY: a child of this process, and an integer to write to.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child failed");
     bytes.chunks_exact(4).map(|error| i32::from_ne_bytes(error.try_into().unwrap())).collect()
 }
 
 #[test]
-fn the_upper_half_of_an_argument_makes_no_difference() {
+fn the_upper_half_of_an_argument_is_ignored() {
     let calls: Vec<(Call, u64)> =
         CALLS.into_iter().flat_map(|call| UPPER.map(|upper| (call, call.first | upper))).collect();
     let plain: Vec<(i64, u64)> = calls.iter().map(|(call, first)| (call.number, *first)).collect();
@@ -98,7 +98,7 @@ fn the_upper_half_of_an_argument_makes_no_difference() {
 }
 
 #[test]
-fn known_calls_that_are_refused_fail_with_eperm() {
+fn denied_calls_fail_with_eperm() {
     let denied: Vec<_> = DENIED.iter().chain(DENIED_HERE).collect();
     let calls: Vec<(i64, u64)> = denied.iter().map(|(_, number)| (*number, 0)).collect();
     for ((name, _), error) in denied.iter().zip(under_filters(&calls)) {
@@ -107,8 +107,8 @@ fn known_calls_that_are_refused_fail_with_eperm() {
 }
 
 #[test]
-fn calls_that_nobody_knows_fail_with_enosys() {
-    // The third is one of the x32 ABI.
+fn unknown_calls_fail_with_enosys() {
+    // The third one is of the x32 ABI.
     let calls = [500, 1000, 0x4000_0000 | libc::SYS_getpid, 0x7fff_ffff].map(|number| (number, 0));
     assert_eq!(under_filters(&calls), [libc::ENOSYS; 4]);
 }
@@ -122,7 +122,7 @@ fn every_call_is_in_one_list() {
 }
 
 #[test]
-fn oci_runtimes_are_told_the_same() {
+fn the_oci_profile_equals_the_filters() {
     let profile = profile();
     for call in CALLS {
         for upper in UPPER {
@@ -135,8 +135,8 @@ fn oci_runtimes_are_told_the_same() {
     assert_eq!(verdict(&profile, "read", 0), None);
 }
 
-/// The error that a profile answers a call with; none if it is allowed. No two rules that match may differ: which of
-/// them holds would be libseccomp's to say.
+/// Returns the error of a call under a profile, or `None` if it is allowed. Matching rules must agree:
+/// otherwise libseccomp would choose.
 fn verdict(profile: &Value, name: &str, first: u64) -> Option<u64> {
     let matches = |rule: &&Value| {
         let named = rule["names"].as_array().unwrap().iter().any(|one| one == name);
@@ -159,7 +159,7 @@ fn verdict(profile: &Value, name: &str, first: u64) -> Option<u64> {
 }
 
 #[test]
-fn the_numbers_are_those_of_this_kernel() {
+fn constants_equal_those_of_libc() {
     let namespaces = libc::CLONE_NEWNS
         | libc::CLONE_NEWCGROUP
         | libc::CLONE_NEWUTS

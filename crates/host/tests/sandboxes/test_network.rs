@@ -1,7 +1,7 @@
-//! A machine and a world around it, made of network namespaces: nothing of it is seen on the real machine.
+//! A test host and an internet of network namespaces, invisible to the real host.
 //!
-//! The tests run in the machine's. The world is one link away, has some addresses, tells on port 80 of each which
-//! one it is, and answers what names mean.
+//! The tests run in the namespace of the test host. The internet is one link away and has several addresses.
+//! Port 80 of each replies with the address, and a DNS server resolves names.
 
 #![allow(dead_code, reason = "several suites use it, each what it needs")]
 
@@ -11,14 +11,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// Addresses of the machine: on its link, and on another.
-pub(crate) const MACHINE: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
-/// Addresses of the world.
-pub(crate) const WORLD: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
-/// How much port 81 of the world takes, and then gives back; port 82 gives back packets.
+/// Addresses of the test host: on its link, and on loopback.
+pub(crate) const HOST: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
+/// Addresses of the internet.
+pub(crate) const INTERNET: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
+/// Number of bytes that port 81 receives and sends back; port 82 echoes packets.
 pub(crate) const BULK: usize = 8 << 20;
-/// Who answers what names mean.
-pub(crate) const NAMES: &str = "10.77.0.2:53";
+/// DNS server.
+pub(crate) const DNS_SERVER: &str = "10.77.0.2:53";
 
 const SETUP: &str = r#"
 set -e
@@ -27,48 +27,48 @@ ip link add w0 type veth peer name w1 netns "$1"
 ip addr add 10.77.0.1/24 dev w0
 ip addr add 10.88.0.1/32 dev lo
 ip link set w0 up
-world() { nsenter --net="/proc/$1/ns/net" -- "${@:2}"; }
-world "$1" ip link set lo up
-world "$1" ip addr add 10.77.0.2/24 dev w1
-world "$1" ip link set w1 up
-for address in $2; do world "$1" ip addr add "$address/32" dev lo; done
+internet() { nsenter --net="/proc/$1/ns/net" -- "${@:2}"; }
+internet "$1" ip link set lo up
+internet "$1" ip addr add 10.77.0.2/24 dev w1
+internet "$1" ip link set w1 up
+for address in $2; do internet "$1" ip addr add "$address/32" dev lo; done
 ip route add default via 10.77.0.2
 # For what is behind the machine, such as containers.
 echo 1 >/proc/sys/net/ipv4/ip_forward
-world "$1" ip route add default via 10.77.0.1
+internet "$1" ip route add default via 10.77.0.1
 "#;
 
-/// The world; ends with this.
-pub(crate) struct World {
-    keeper: Child,
+/// Network namespace of the internet, which ends with this.
+pub(crate) struct TestNetwork {
+    holder: Child,
 }
 
-/// Starts this program again with `words`, as the superuser of a machine without a network, which sees its own mounts
-/// and looks for programs in `/opt` first.
-pub(crate) fn apart(words: &[&str]) -> std::io::Result<ExitStatus> {
+/// Starts this program again with `words`, as root of a host without a network, with a mount namespace of its
+/// own and `/opt` first in the path.
+pub(crate) fn in_own_network(words: &[&str]) -> std::io::Result<ExitStatus> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--"]).arg(std::env::current_exe()?).args(words);
     command.env("PATH", format!("/opt:{}", std::env::var("PATH").unwrap_or_default()));
     command.status()
 }
 
-impl World {
-    /// Makes the world around a machine that has no network yet.
-    pub(crate) fn make() -> Self {
-        let mut keeper = Command::new("unshare");
-        keeper.args(["--net", "--", "sh", "-c", "echo; exec sleep 3600"]).stdout(Stdio::piped());
-        let mut keeper = keeper.spawn().unwrap();
-        keeper.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-        let world = Self { keeper };
+impl TestNetwork {
+    /// Sets up the internet around a host that has no network yet.
+    pub(crate) fn start() -> Self {
+        let mut holder = Command::new("unshare");
+        holder.args(["--net", "--", "sh", "-c", "echo; exec sleep 3600"]).stdout(Stdio::piped());
+        let mut holder = holder.spawn().unwrap();
+        holder.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let network = Self { holder };
         let mut setup = Command::new("bash");
-        setup.args(["-c", SETUP, "bash", &world.keeper.id().to_string(), &WORLD.join(" ")]);
+        setup.args(["-c", SETUP, "bash", &network.holder.id().to_string(), &INTERNET.join(" ")]);
         assert!(setup.status().unwrap().success());
-        world.serve();
-        world
+        network.serve();
+        network
     }
 
     fn serve(&self) {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.keeper.id())).unwrap();
+        let namespace = File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap();
         let sockets = std::thread::spawn(move || {
             let kind = rustix::thread::LinkNameSpaceType::Network;
             rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind)).unwrap();
@@ -118,14 +118,14 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestNetwork {
     fn drop(&mut self) {
-        let _ = self.keeper.kill();
-        let _ = self.keeper.wait();
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
     }
 }
 
-/// Takes [`BULK`] bytes, and gives back as many.
+/// Receives [`BULK`] bytes, and sends them back.
 fn exchange(mut stream: TcpStream) {
     let mut bytes = vec![0; BULK];
     if stream.read_exact(&mut bytes).is_ok() {
@@ -133,7 +133,7 @@ fn exchange(mut stream: TcpStream) {
     }
 }
 
-/// Tells everybody who connects at which address.
+/// Replies to every connection with its local address.
 pub(crate) fn tell_address(listener: TcpListener) {
     let tell = |mut stream: TcpStream| {
         let address: IpAddr = stream.local_addr()?.ip();
@@ -146,19 +146,19 @@ pub(crate) fn tell_address(listener: TcpListener) {
     });
 }
 
-/// What a name means in this world.
+/// Resolves a name.
 fn meaning(name: &str) -> Vec<Ipv4Addr> {
     let address = |text: &str| text.parse().unwrap();
     match name {
-        "one.example.com" => vec![address(WORLD[0])],
-        "two.example.org" | "deep.two.example.org" => vec![address(WORLD[1])],
-        "other.test" => vec![address(WORLD[2])],
-        "metadata.example.org" => vec![address(WORLD[3])],
-        "machine.example.org" => vec![address(MACHINE[1])],
+        "one.example.com" => vec![address(INTERNET[0])],
+        "two.example.org" | "deep.two.example.org" => vec![address(INTERNET[1])],
+        "other.test" => vec![address(INTERNET[2])],
+        "metadata.example.org" => vec![address(INTERNET[3])],
+        "machine.example.org" => vec![address(HOST[1])],
         "loopback.example.org" => vec![Ipv4Addr::LOCALHOST],
         "many.example.org" => {
             let many = (0..100).map(|number| Ipv4Addr::new(203, 0, 114, number));
-            many.chain([address(WORLD[2])]).collect()
+            many.chain([address(INTERNET[2])]).collect()
         }
         _ => Vec::new(),
     }
@@ -187,7 +187,7 @@ fn answer(packet: &[u8]) -> Vec<u8> {
     answer[4..12].fill(0);
     answer[5] = 1;
     let records: Vec<Vec<u8>> = addresses.iter().filter(|_| a).map(|one| one.octets().to_vec()).collect();
-    // An answer that sandboxes must not see: they have no such addresses.
+    // A response that sandboxes must not see: they have no IPv6.
     let records = if aaaa && !addresses.is_empty() { vec![vec![0xfd; 16]] } else { records };
     answer[7] = records.len() as u8;
     for record in records {
@@ -197,7 +197,7 @@ fn answer(packet: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Processes of that name in the network of this one.
+/// Returns the processes with these names in the network namespace of this one.
 pub(crate) fn processes(names: &[&str]) -> Vec<i32> {
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let here = network("self");
