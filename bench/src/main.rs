@@ -44,7 +44,7 @@ usage: workspace-bench COMMAND …
 
 fn main() -> ExitCode {
     // Workspaces start this program again, as a helper or as the process of a lazy view.
-    if let Some(code) = workspace_host::entry().or_else(workspaces::view_entry) {
+    if let Some(code) = workspace_host::helper_main().or_else(workspaces::view_entry) {
         return code;
     }
     let mut words = std::env::args().skip(1);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,

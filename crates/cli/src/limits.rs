@@ -4,5 +4,5 @@
 /// packs of a large store need more than the customary 1024.
 pub(crate) fn raise_open_files() {
     // Refused only by unusual security modules; the soft limit then stays, and is enough for most work.
-    let _ = workspace_host::limits::raise_open_files();
+    let _ = workspace_host::limits::raise_open_files_limit();
 }

@@ -28,7 +28,7 @@ use crate::args::Args;
 
 fn main() -> ExitCode {
     // Before any thread: what starts sandboxes is this program started again.
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     match Args::typed() {

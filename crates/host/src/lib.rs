@@ -1,105 +1,64 @@
-//! What the machine can do for sandboxes.
+//! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
-//! [`launch`] starts one: a process of its own, in namespaces of its own, over a root of its own. [`holder`] keeps
-//! the namespaces in which an ordinary user may mount, [`cgroup`] limits and counts what a sandbox uses, [`quota`]
-//! what a directory holds, [`egress`] lets it reach out, [`overlay`] mounts what it works in, and [`freeze`] stops it for
-//! a moment. Nearly everything here that is `unsafe` is a system call.
+//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`Holder`]
+//! keeps the namespaces in which an ordinary user may mount. [`cgroup`] limits and measures the resources of
+//! a sandbox, [`quota`] those of a directory. [`network`] gives a sandbox egress, [`overlay`] mounts
+//! workspaces, and [`freeze`] stops all processes for a moment. Nearly everything that is `unsafe` here is a
+//! system call.
 //!
-//! Whoever links this crate has to call [`entry`] first thing in `main`: what must run in a process with one
-//! thread is the same program, started again.
+//! A program that links this crate must call [`helper_main`] first in `main`: work that needs a process with
+//! one thread is done by the same program, started again.
 //!
-//! All of this is Linux. On other systems there is what the docker runtime needs there (`elsewhere.rs`), and the rest says
-//! that it cannot be had.
+//! All of this needs Linux. On other systems there is what the docker runtime needs (`unsupported.rs`);
+//! everything else fails with [`HostError::NeedsLinux`].
 
-pub mod egress;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
 mod error;
-pub mod free_space;
-mod frozen;
-mod inside;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux sees to limits by itself"))]
-pub mod limits;
+mod helper;
 pub mod machine;
-mod seccomp;
-mod user;
+pub mod network;
+mod resources;
+mod sandbox;
 
 #[cfg(target_os = "linux")]
-mod attach;
+mod mount;
 #[cfg(target_os = "linux")]
-mod bounds;
-#[cfg(target_os = "linux")]
-pub mod cgroup;
-#[cfg(target_os = "linux")]
-mod enter;
-#[cfg(target_os = "linux")]
-mod entry;
-#[cfg(target_os = "linux")]
-mod fork;
-#[cfg(target_os = "linux")]
-pub mod freeze;
-#[cfg(target_os = "linux")]
-mod guest;
-#[cfg(target_os = "linux")]
-mod hierarchy;
-#[cfg(target_os = "linux")]
-pub mod holder;
-#[cfg(target_os = "linux")]
-pub mod host_view;
-#[cfg(target_os = "linux")]
-mod identity;
-#[cfg(target_os = "linux")]
-mod ids;
-#[cfg(target_os = "linux")]
-pub mod launch;
-#[cfg(target_os = "linux")]
-mod mounts;
-#[cfg(target_os = "linux")]
-pub mod overlay;
-#[cfg(target_os = "linux")]
-pub mod own_users;
-#[cfg(target_os = "linux")]
-mod probe;
+mod namespace;
 #[cfg(target_os = "linux")]
 mod process;
-#[cfg(target_os = "linux")]
-pub mod quota;
-#[cfg(target_os = "linux")]
-mod remove_tree;
-#[cfg(target_os = "linux")]
-pub mod rights;
-#[cfg(target_os = "linux")]
-mod root;
-#[cfg(target_os = "linux")]
-mod swap;
-#[cfg(target_os = "linux")]
-pub mod usage;
-#[cfg(target_os = "linux")]
-pub mod users;
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod unsupported;
 
 pub use error::{HostError, Result};
-pub use seccomp::profile as seccomp_profile;
+pub use helper::error::{HelperError, HostErrorKind};
+pub use resources::{disk_usage, free_space, freeze, limits, quota};
+pub use sandbox::seccomp::profile as seccomp_profile;
+pub use sandbox::{launch, workspace_users};
 
 #[cfg(target_os = "linux")]
-pub use attach::attach;
+pub use helper::server::helper_main;
 #[cfg(target_os = "linux")]
-pub use entry::entry;
+pub use mount::attach::attach;
 #[cfg(target_os = "linux")]
-pub use probe::probe;
+pub use mount::root::{ETC, FIXED, HIDDEN, PROGRAMS};
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub use mount::swap::{SwapStep, swap_killed, swap_stalled};
+#[cfg(target_os = "linux")]
+pub use mount::swap::{settle_swap, settle_swap_preowned, swap, swap_preowned};
+#[cfg(target_os = "linux")]
+pub use mount::{overlay, privileged_files};
+#[cfg(target_os = "linux")]
+pub use namespace::holder::Holder;
 #[cfg(target_os = "linux")]
 pub use process::Process;
 #[cfg(target_os = "linux")]
-pub(crate) use remove_tree::remove_tree;
+pub use resources::cgroup;
 #[cfg(target_os = "linux")]
-pub use root::{ETC, FIXED, HIDDEN, PROGRAMS};
+pub use sandbox::probe::probe;
 #[cfg(target_os = "linux")]
-#[doc(hidden)]
-pub use swap::{SwapStep, swap_killed, swap_stalled};
-pub use swap::{settle_swap, settle_swap_given, swap, swap_given};
+pub use sandbox::{host_view, own_users};
 
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{
-    Process, entry, freeze, holder, launch, overlay, quota, settle_swap_given, swap_given, usage, users,
-};
+pub use unsupported::{Holder, Process, helper_main, overlay, settle_swap_preowned, swap_preowned};

@@ -1,19 +1,19 @@
-//! How busy the machine is.
+//! Load of the host, and version of its kernel.
 
 use std::io;
 
-/// How busy the machine is.
+/// Load of the host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Processes that run or want to, over the last minute.
+    /// Load average of the last minute: processes that run or wait for a processor.
     pub running: f64,
-    /// Memory that there is, in bytes.
+    /// Memory, in bytes.
     pub memory: f64,
-    /// Memory that can be had, in bytes.
+    /// Memory that is available to programs, in bytes.
     pub available: f64,
 }
 
-/// How busy the machine is now.
+/// Reads the load.
 #[cfg(target_os = "linux")]
 pub fn load() -> io::Result<Load> {
     let load = std::fs::read_to_string("/proc/loadavg")?;
@@ -27,26 +27,27 @@ pub fn load() -> io::Result<Load> {
     Ok(Load { running, memory: bytes("MemTotal:"), available: bytes("MemAvailable:") })
 }
 
-/// How busy the machine is now. What is kept only in case it is read again does not count as in use.
+/// Reads the load. The file cache counts as available memory.
 #[cfg(not(target_os = "linux"))]
 pub fn load() -> io::Result<Load> {
     let mut running = [0.0];
-    // SAFETY: the call writes at most as many numbers as it is told, and there is room for one.
+    // SAFETY: the call writes at most one number, and there is room for one.
     if unsafe { libc::getloadavg(running.as_mut_ptr(), 1) } != 1 {
         return Err(io::Error::last_os_error());
     }
     let page = rustix::param::page_size() as f64;
-    let pages = |name| number::<u32>(name).map(|count| f64::from(count) * page);
+    let pages = |name| sysctl::<u32>(name).map(|count| f64::from(count) * page);
     let available = pages(c"vm.page_free_count")? + pages(c"vm.page_pageable_external_count")?;
-    Ok(Load { running: running[0], memory: number::<u64>(c"hw.memsize")? as f64, available })
+    Ok(Load { running: running[0], memory: sysctl::<u64>(c"hw.memsize")? as f64, available })
 }
 
-/// A number that the kernel tells by name; `T` is as wide as it tells it.
+/// Reads a kernel parameter. `T` must have its size.
 #[cfg(not(target_os = "linux"))]
-fn number<T: Copy + Default>(name: &std::ffi::CStr) -> io::Result<T> {
+fn sysctl<T: Copy + Default>(name: &std::ffi::CStr) -> io::Result<T> {
     let mut value = T::default();
     let mut len = size_of::<T>();
-    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to the number, which has that many.
+    // SAFETY: the name ends with NUL, and the call writes at most `len` bytes, which is the size of the
+    // value.
     let done = unsafe {
         libc::sysctlbyname(name.as_ptr(), (&raw mut value).cast(), &raw mut len, std::ptr::null_mut(), 0)
     };
@@ -57,8 +58,8 @@ fn number<T: Copy + Default>(name: &std::ffi::CStr) -> io::Result<T> {
     }
 }
 
-/// The first two numbers of the kernel's release.
-pub(crate) fn kernel() -> (u32, u32) {
+/// Returns major and minor version of the kernel.
+pub(crate) fn kernel_version() -> (u32, u32) {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_memory_and_not_all_of_it_is_in_use() {
+    fn some_memory_is_available() {
         let load = load().unwrap();
         assert!(load.running >= 0.0);
         assert!(load.available > 0.0 && load.available < load.memory, "{load:?}");

@@ -1,4 +1,4 @@
-//! A process that outlives whoever started it, and how it is found again.
+//! Identity of a process that outlives its starter, so that it can be found again.
 
 use std::fs;
 use std::io;
@@ -8,84 +8,86 @@ use std::path::Path;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Doing as _, HostError, Result};
+use crate::error::{Context as _, HostError, Result};
 
-/// Which process is meant, for good: numbers come again, and after a restart of the machine so do the moments at
-/// which processes begin.
+/// Identity of a process. PIDs are reused, and start times repeat after a reboot, so it also has the boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pid: i32,
-    /// When it began, in ticks since the machine did.
-    started: u64,
-    /// Since which start of the machine.
-    boot: String,
+    /// Start time, in clock ticks since boot.
+    #[serde(rename = "started")]
+    start_time: u64,
+    /// Boot id of the host when the process started.
+    #[serde(rename = "boot")]
+    boot_id: String,
 }
 
 impl Process {
-    /// The process that has this number now.
+    /// Returns the process that has this PID now.
     pub fn of(pid: Pid) -> Result<Self> {
-        let started = status(pid).doing("look at a process")?.started;
-        let boot = boot().doing("read which start of the machine this is")?;
-        Ok(Self { pid: pid.as_raw_nonzero().get(), started, boot })
+        let start_time = status(pid).context("read the state of a process")?.start_time;
+        let boot_id = boot_id().context("read the boot id")?;
+        Ok(Self { pid: pid.as_raw_nonzero().get(), start_time, boot_id })
     }
 
-    /// The process noted at `path`, whether it still runs or not; none if none is.
+    /// Reads the process recorded at `path`, whether it still runs or not. Returns `None` if there is no such
+    /// file.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(format!("read {}", path.display())),
+            Err(error) => return Err(error).context(format!("read {}", path.display())),
         };
         let process = serde_json::from_str(&text).map_err(io::Error::from);
-        process.doing(format!("understand {}", path.display())).map(Some)
+        process.context(format!("parse {}", path.display())).map(Some)
     }
 
-    /// Notes it at `path`. Whoever reads there finds all of it or nothing.
-    pub(crate) fn note(&self, path: &Path) -> Result<()> {
+    /// Records the process at `path`, atomically.
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let new = path.with_extension("new");
-        let text = serde_json::to_string(self).map_err(|error| HostError::Helper(error.to_string()))?;
-        let noted = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
-        if noted.is_err() {
-            // What stands there in part is of no use.
+        let text = serde_json::to_string(self).map_err(|error| HostError::other(error.to_string()))?;
+        let saved = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+        if saved.is_err() {
+            // A partial file is of no use.
             let _ = fs::remove_file(&new);
         }
-        noted.doing(format!("note a process at {}", path.display()))
+        saved.context(format!("record a process at {}", path.display()))
     }
 
-    /// Says which it is in one word.
-    pub(crate) fn word(&self) -> String {
-        format!("{}:{}:{}", self.pid, self.started, self.boot)
+    /// Formats the identity as one command line argument.
+    pub(crate) fn to_arg(&self) -> String {
+        format!("{}:{}:{}", self.pid, self.start_time, self.boot_id)
     }
 
-    /// The process that such a word means.
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        let mut parts = word.splitn(3, ':');
-        let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some(Self { pid, started, boot: parts.next()?.to_owned() })
+    /// Parses the output of [`to_arg`](Self::to_arg).
+    pub(crate) fn from_arg(argument: &str) -> Option<Self> {
+        let mut parts = argument.splitn(3, ':');
+        let (pid, start_time) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { pid, start_time, boot_id: parts.next()?.to_owned() })
     }
 
-    /// Its number, as this process sees it.
+    /// Returns the PID in the namespace of this process.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it has not ended yet.
+    /// Returns whether the process still runs. A zombie does not.
     pub fn is_running(&self) -> bool {
         self.pidfd().is_some()
     }
 
-    /// A descriptor of it, if it still runs; can be read from when it ends. What it is cannot change as long as
-    /// this is open.
+    /// Opens a PID file descriptor, which becomes readable when the process ends. Returns `None` if it has
+    /// ended. While the descriptor is open, the PID is not reused.
     pub fn pidfd(&self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(self.pid)?;
         let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Looked at after it was opened: whoever has the number now is who was opened, or came later.
+        // Checked after opening: if the start time matches now, the descriptor belongs to this process.
         let status = status(pid).ok()?;
-        let same = status.started == self.started && boot().ok()? == self.boot;
-        (same && !status.ended).then_some(fd)
+        let same = status.start_time == self.start_time && boot_id().ok()? == self.boot_id;
+        (same && !status.has_ended).then_some(fd)
     }
 
-    /// Ends it, and everything in its namespaces.
+    /// Kills the process. If it is the first of a PID namespace, all others there are killed, too.
     pub fn kill(&self) {
         if let Some(fd) = self.pidfd() {
             // It may have ended meanwhile.
@@ -94,25 +96,25 @@ impl Process {
     }
 }
 
-/// What the kernel tells of a process.
+/// State of a process in `/proc`.
 pub(crate) struct Status {
-    /// Only waiting for its parent to take notice.
-    pub(crate) ended: bool,
+    /// True for a zombie.
+    pub(crate) has_ended: bool,
     pub(crate) parent: i32,
-    pub(crate) started: u64,
+    pub(crate) start_time: u64,
 }
 
 impl Status {
-    /// Understands a process's `stat`.
+    /// Parses `/proc/PID/stat`.
     pub(crate) fn parse(stat: &str) -> io::Result<Self> {
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let mut fields = fields.split_ascii_whitespace();
-        let ended = matches!(fields.next(), Some("Z" | "X"));
+        let has_ended = matches!(fields.next(), Some("Z" | "X"));
         let parent = fields.next().and_then(|field| field.parse().ok());
-        let started = fields.nth(17).and_then(|field| field.parse().ok());
-        let both = parent.zip(started);
-        let (parent, started) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        Ok(Self { ended, parent, started })
+        let start_time = fields.nth(17).and_then(|field| field.parse().ok());
+        let both = parent.zip(start_time);
+        let (parent, start_time) = both.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(Self { has_ended, parent, start_time })
     }
 }
 
@@ -120,12 +122,19 @@ pub(crate) fn status(pid: Pid) -> io::Result<Status> {
     Status::parse(&stat(Path::new(&format!("/proc/{pid}")))?)
 }
 
-/// The `stat` of a process or a thread by its directory in `/proc`. The name in it may be of any bytes.
+/// Reads `stat` of a process or thread, given its directory in `/proc`. The name in it may have any bytes.
 pub(crate) fn stat(directory: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
 }
 
-fn boot() -> io::Result<String> {
+/// Has the kernel kill this process when its parent ends. Otherwise a launcher that outlives the server could
+/// start a sandbox that recovery has already missed.
+pub(crate) fn kill_on_parent_exit() {
+    // SAFETY: the call takes integers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+fn boot_id() -> io::Result<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }
 
@@ -133,10 +142,10 @@ fn boot() -> io::Result<String> {
 mod tests {
     use super::*;
 
-    fn noted(process: &Process) -> (tempfile::TempDir, std::path::PathBuf) {
+    fn save(process: &Process) -> (tempfile::TempDir, std::path::PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("process");
-        process.note(&path).unwrap();
+        process.save(&path).unwrap();
         (directory, path)
     }
 
@@ -147,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_noted_process_is_found_again_until_it_ends() {
+    fn a_recorded_process_is_found_until_it_ends() {
         let (mut child, process) = sleep();
-        let (_directory, path) = noted(&process);
+        let (_directory, path) = save(&process);
         assert_eq!(Process::read(&path).unwrap().as_ref(), Some(&process));
         assert!(process.is_running());
         process.kill();
@@ -158,17 +167,17 @@ mod tests {
             let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut polled, None).unwrap();
         }
-        // Ended, but its parent has not taken notice.
+        // A zombie, until its parent waits for it.
         assert!(!process.is_running());
         child.wait().unwrap();
         assert!(!process.is_running());
     }
 
     #[test]
-    fn another_with_the_same_number_is_not_meant() {
+    fn a_reused_pid_is_another_process() {
         let (mut child, process) = sleep();
-        let earlier = Process { started: process.started - 1, ..process.clone() };
-        let before_restart = Process { boot: "another".to_owned(), ..process.clone() };
+        let earlier = Process { start_time: process.start_time - 1, ..process.clone() };
+        let before_restart = Process { boot_id: "another".to_owned(), ..process.clone() };
         for other in [earlier, before_restart] {
             other.kill();
             assert!(!other.is_running());
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_noted_is_no_process_and_nonsense_is_an_error() {
+    fn a_missing_file_is_none_and_a_malformed_one_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("process");
         assert_eq!(Process::read(&path).unwrap(), None);

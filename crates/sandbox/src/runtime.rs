@@ -37,11 +37,11 @@ pub use embedded::Embedded;
 #[cfg(target_os = "linux")]
 pub use oci::Oci;
 pub use unavailable::Unavailable;
-pub use workspace_host::egress::{Allow, AllowError, Cidr, Egress, Way};
+pub use workspace_host::Holder;
 pub use workspace_host::freeze::{self, Frozen};
-pub use workspace_host::holder::Holder;
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
+pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
+pub use workspace_host::workspace_users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
 use crate::guest::tcp::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;

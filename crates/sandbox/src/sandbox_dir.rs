@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{HostError, overlay};
 
 /// Name of the socket that the guest agent connects to.

@@ -28,7 +28,7 @@ const FILES_MAX: u64 = 1 << 20;
 /// Raises the soft limit of open files to the hard one, and returns the limit in force. Sandboxes are not affected: their
 /// limits are set when they are started. Other programs that the server starts get the limit that it was started with.
 pub fn raise_open_files() -> u64 {
-    if let Err(error) = workspace_host::limits::raise_open_files() {
+    if let Err(error) = workspace_host::limits::raise_open_files_limit() {
         tracing::warn!(%error, "failed to raise the limit of open files");
     }
     open_files()

@@ -40,7 +40,7 @@ enum Task {
 
 fn main() -> ExitCode {
     // Before any thread: a launcher of sandboxes is this program started again.
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     let mut words = std::env::args_os().skip(1);

@@ -15,21 +15,21 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
+use workspace_host::Holder;
 use workspace_host::HostError;
-use workspace_host::holder::Holder;
-use workspace_host::rights::Rights;
+use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens files with the process's own permissions, or with those of the holder if they are not enough.
 pub(crate) struct Access {
-    rights: Rights,
+    files: PrivilegedFiles,
 }
 
 impl Access {
     pub(crate) fn new(holder: &Holder) -> Self {
-        Self { rights: Rights::of(holder) }
+        Self { files: PrivilegedFiles::of(holder) }
     }
 
     /// Opens an entry of a directory. Does not follow a symlink or block.
@@ -38,7 +38,7 @@ impl Access {
         match openat(directory, name, flags, Mode::empty()) {
             Err(Errno::ACCESS | Errno::PERM) => {
                 let name = CString::new(name).map_err(io::Error::other)?;
-                self.rights.open(directory, &name, flags).map_err(system)
+                self.files.open(directory, &name, flags).map_err(system)
             }
             opened => Ok(opened?),
         }
@@ -85,7 +85,7 @@ impl Access {
     pub(crate) fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
         match user_attributes(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Ok(self.rights.attributes(file).map_err(system)?.into_iter().collect())
+                Ok(self.files.attributes(file).map_err(system)?.into_iter().collect())
             }
             found => found,
         }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 use workspace_state::platform::clone_file;
 
@@ -86,7 +86,7 @@ fn share(directory: &Path) -> std::result::Result<(), String> {
 #[cfg(all(test, target_os = "macos"))]
 mod tests {
     use super::*;
-    use workspace_host::holder::Holder;
+    use workspace_host::Holder;
 
     #[test]
     fn clone_is_chosen_where_reflinks_work_and_never_an_overlay() {

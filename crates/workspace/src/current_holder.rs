@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 
 /// The current holder. Clones share it.
 #[derive(Debug, Clone)]

@@ -159,8 +159,9 @@ impl WorkspaceError {
             Self::Store(error)
             | Self::Directory(DirectoryError::Store(error))
             | Self::Tree(TreeError::Store(error)) => return error.is_full(),
+            Self::Host(HostError::Helper(error)) => return error.is_disk_full(),
             // Errors of other processes are text.
-            Self::Host(HostError::Helper(said)) | Self::Lazy(said) => return is_disk_full_message(said),
+            Self::Lazy(said) => return is_disk_full_message(said),
             _ => {}
         }
         let mut error: Option<&(dyn std::error::Error + 'static)> = Some(self);

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use workspace_host::holder::Holder;
-use workspace_host::usage::measure;
+use workspace_host::Holder;
+use workspace_host::disk_usage::measure;
 use workspace_host::{HostError, overlay};
 use workspace_state::{
     Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,

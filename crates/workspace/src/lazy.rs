@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{overlay, own_users};
 use workspace_mount::{MountOptions, spawn_daemon};
 use workspace_state::SnapshotId;
@@ -50,7 +50,7 @@ impl LazyLayer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
         if mounted && shown && !state.can_be_shown {
-            state.can_be_shown = own_users::can_show(&self.mountpoint);
+            state.can_be_shown = own_users::can_idmap(&self.mountpoint);
             if !state.can_be_shown {
                 overlay::unmount(holder, &self.mountpoint)?;
                 mounted = false;
@@ -62,7 +62,7 @@ impl LazyLayer {
             command.args(&self.command.words);
             spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
                 .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
-            state.can_be_shown = shown && own_users::can_show(&self.mountpoint);
+            state.can_be_shown = shown && own_users::can_idmap(&self.mountpoint);
         }
         Ok(self.mountpoint.join(snapshot.to_string()))
     }
@@ -88,7 +88,7 @@ impl LazyLayer {
     /// another thread may have started it meanwhile.
     pub(crate) fn unmount_if_dead(&self, holder: &Holder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_mounted(holder)? && !overlay::answers(holder, &self.mountpoint)? {
+        if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {
             overlay::unmount(holder, &self.mountpoint)?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
 use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
 
@@ -113,7 +113,7 @@ impl Overlay {
         match (&self.lazy, mounted) {
             // The process of the lazy mount may have died.
             (Some(lazy), Err(_))
-                if lower.layers.lazy && !overlay::answers(&self.holder.get(), &lower.paths[0])? =>
+                if lower.layers.lazy && !overlay::is_responding(&self.holder.get(), &lower.paths[0])? =>
             {
                 lazy.unmount_if_dead(&self.holder.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {

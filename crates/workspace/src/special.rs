@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, renameat};
 use rustix::io::Errno;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 
 use crate::access::Changer;

@@ -9,7 +9,7 @@ pub(crate) mod access {
 
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
-    use workspace_host::holder::Holder;
+    use workspace_host::Holder;
     use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
@@ -81,7 +81,7 @@ pub(crate) mod delta {
 pub(crate) mod overlay {
     use std::path::{Path, PathBuf};
 
-    use workspace_host::holder::Holder;
+    use workspace_host::Holder;
     use workspace_host::overlay;
     use workspace_state::{NewSnapshot, Store};
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, Stat, fgetxattr, fstat};
 use rustix::io::Errno;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,

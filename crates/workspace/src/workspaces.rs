@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use workspace_host::holder::Holder;
-use workspace_host::usage::{measure, measure_within};
+use workspace_host::Holder;
+use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
     Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
     Store, Tree, diff,
@@ -40,7 +40,7 @@ use crate::record::{Generation, Phase, Record};
 
 pub use cancellable::Cancellable;
 pub use reset::{Prepared, Switched};
-pub use workspace_host::usage::{Bounds, Usage};
+pub use workspace_host::disk_usage::{Bounds, Usage};
 
 /// Longest name of a workspace, in bytes.
 const NAME_MAX: usize = 100;

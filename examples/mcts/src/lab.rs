@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, Wanted};
 use workspace_state::{

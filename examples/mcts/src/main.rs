@@ -16,7 +16,7 @@ use search::Search;
 
 fn main() -> ExitCode {
     // Sandboxes are launched by executing this program again.
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     match run() {

@@ -25,7 +25,7 @@ macro_rules! trials {
 pub(crate) use trials;
 
 fn main() -> ExitCode {
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     let trials = [plain::trials(), handover::trials(), network::trials(), sandboxed::trials()]

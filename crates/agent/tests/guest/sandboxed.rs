@@ -7,8 +7,8 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
+use workspace_host::Holder;
 use workspace_host::Process;
-use workspace_host::holder::Holder;
 use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
 
@@ -101,7 +101,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
             sockets: &directory("sockets"),
             output: &directory("output"),
             log: &home.join("agent.log"),
-            note: &home.join("process"),
+            process_file: &home.join("process"),
             limits: Limits::default(),
             egress: None,
             token,

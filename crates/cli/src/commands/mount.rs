@@ -26,7 +26,7 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
                 .hint("`--foreground` serves the view without starting it again")
         })?;
         let mut command = Command::new(program);
-        workspace_host::limits::usual_open_files(&mut command);
+        workspace_host::limits::reset_open_files_limit(&mut command);
         command.arg(SERVE);
         spawn_daemon(command, store.path(), &args.directory, &options)?;
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;

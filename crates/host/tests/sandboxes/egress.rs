@@ -1,4 +1,4 @@
-//! What sandboxes reach that may reach out, in a world of the tests' own.
+//! Egress of sandboxes, in a test network.
 
 use std::net::{SocketAddrV4, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,43 +7,44 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, geteuid};
-use workspace_host::egress::{Egress, Way};
+use workspace_host::HostErrorKind;
+use workspace_host::network::{Egress, Uplink};
 
-use crate::guest::{Home, Sandbox, soon};
+use crate::guest::{Fixture, Sandbox, wait_until};
 use crate::launcher::signal;
-use crate::world::{self, BULK, MACHINE, NAMES, WORLD, World, processes, tell_address};
+use crate::test_network::{self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address};
 
-const WITH_PASTA: &str = "in-world-with-pasta";
-const WITH_SLIRP: &str = "in-world-with-slirp4netns";
-const AS_ORDINARY: &str = "in-world-as-ordinary";
-const KEEPER: &str = "egress-keeper";
-/// What processes of the way out are called; `pasta` has several names.
+const WITH_PASTA: &str = "in-test-network-with-pasta";
+const WITH_SLIRP: &str = "in-test-network-with-slirp4netns";
+const AS_ORDINARY: &str = "in-test-network-as-ordinary";
+const NETWORK_DAEMON: &str = "network-daemon";
+/// Names of the uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
-/// Lets the ordinary user of the machine of the tests open the device, as most machines do.
+/// Lets the ordinary user of the test host open the device, as on most hosts.
 const OPEN_TUN: &str = "mknod \"$1\" c 10 200 && chmod 0666 \"$1\" && mount --bind \"$1\" /dev/net/tun";
 
-/// Puts a `pasta` first that claims to be recent: here nobody ends his own part of a connection early.
+/// Puts a `pasta` first in the path that claims to be recent: no test closes one half of a connection early.
 const PRETEND: &str = r#"
 mount -t tmpfs -o mode=0755 tmpfs /opt
 printf '#!/bin/bash\ncase $1 in --help) echo --map-host-loopback ;; *) exec -a pasta /usr/bin/passt "$@" ;; esac\n' >/opt/pasta
 chmod 0755 /opt/pasta"#;
 const HIDE: &str = "mount --bind /dev/null /usr/bin/pasta && mount -t tmpfs -o mode=0755 tmpfs /opt";
 
-/// The suite as one test of the whole: it needs a machine of its own.
+/// Returns the whole suite as one test per uplink: it needs a host of its own.
 pub(crate) fn trials() -> Vec<Trial> {
     if !geteuid().is_root() {
-        // The superuser's tests run all the rest as an ordinary user as well.
-        return crate::trials![an_ordinary_user_is_told_what_is_missing];
+        // The tests as root run all others as an ordinary user as well.
+        return crate::trials![the_reason_names_what_an_ordinary_user_lacks];
     }
     vec![
-        Trial::test("egress_with_pasta", || in_world(WITH_PASTA)),
-        Trial::test("egress_with_slirp4netns", || in_world(WITH_SLIRP)),
+        Trial::test("egress_with_pasta", || in_test_network(WITH_PASTA)),
+        Trial::test("egress_with_slirp4netns", || in_test_network(WITH_SLIRP)),
     ]
 }
 
-fn an_ordinary_user_is_told_what_is_missing() {
+fn the_reason_names_what_an_ordinary_user_lacks() {
     let opened = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
-    let lacks = workspace_host::egress::lacks();
+    let lacks = workspace_host::network::unavailable_reason();
     match (opened, Path::new("/usr/bin/slirp4netns").exists()) {
         (Ok(_), true) => assert_eq!(lacks, None),
         (Err(_), true) => assert!(lacks.as_ref().unwrap().contains("/dev/net/tun"), "{lacks:?}"),
@@ -51,14 +52,14 @@ fn an_ordinary_user_is_told_what_is_missing() {
     }
 }
 
-fn in_world(word: &str) -> Result<(), Failed> {
+fn in_test_network(word: &str) -> Result<(), Failed> {
     let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
     if ["pasta", "slirp4netns", "ip"].into_iter().any(missing) {
         assert!(std::env::var_os("CI").is_none(), "passt, slirp4netns and iproute2 are needed");
         eprintln!("not tested: passt, slirp4netns and iproute2 are needed");
         return Ok(());
     }
-    let status = world::apart(&[word])?;
+    let status = test_network::in_own_network(&[word])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         _ => return None,
     };
     assert!(Command::new("sh").args(["-c", prepare]).status().unwrap().success());
-    let _world = World::make();
+    let _network = TestNetwork::start();
     let done = run_trials();
     Some(if done == ExitCode::SUCCESS { as_ordinary() } else { done })
 }
@@ -83,22 +84,22 @@ fn run_trials() -> ExitCode {
         ..Arguments::default()
     };
     let mut trials = crate::trials![
-        without_a_list_all_but_the_machine_is_reached,
-        with_a_list_only_what_is_on_it_is_reached,
-        much_arrives_as_it_was_sent_and_packets_do_too,
-        names_mean_what_they_mean_outside_and_open_the_fence,
-        no_name_leads_to_the_machine_or_to_what_is_denied,
-        what_is_not_allowed_fails_at_once,
-        whoever_sends_past_all_routes_gets_no_further,
-        nobody_inside_changes_the_network,
-        a_port_of_the_machine_can_be_excepted,
-        a_keeper_has_no_rights_but_over_networks,
-        with_its_keeper_killed_a_sandbox_reaches_nothing,
-        nothing_is_left_of_the_network_of_a_sandbox_that_ended,
-        a_sandbox_whose_network_cannot_be_made_does_not_run,
+        without_an_allow_list_everything_but_the_host_is_reachable,
+        with_an_allow_list_only_its_entries_are_reachable,
+        bulk_data_and_packets_arrive_unchanged,
+        allowed_names_resolve_and_their_addresses_are_reachable,
+        no_name_leads_to_the_host_or_to_denied_ranges,
+        denied_connections_fail_at_once,
+        ignoring_routes_does_not_bypass_the_policy,
+        the_network_cannot_be_changed_from_inside,
+        a_port_of_the_host_can_be_allowed,
+        the_network_daemon_has_only_the_capability_net_admin,
+        without_its_network_daemon_a_sandbox_reaches_nothing,
+        the_network_ends_with_the_sandbox,
+        a_sandbox_without_its_network_does_not_start,
     ];
     if geteuid().is_root() {
-        trials.extend(crate::trials![an_address_that_the_machine_gets_later_is_not_reached]);
+        trials.extend(crate::trials![an_address_that_the_host_gets_later_is_denied]);
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -123,30 +124,30 @@ fn egress(allow: Option<&[&str]>) -> Egress {
         allow: allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect()),
         deny: vec!["169.254.0.0/16".parse().unwrap()],
         except: Vec::new(),
-        dns: Some(NAMES.parse().unwrap()),
-        way: Way::Program,
+        dns: Some(DNS_SERVER.parse().unwrap()),
+        uplink: Uplink::Program,
     }
 }
 
-/// What a sandbox gets from a port: the address there, or nothing.
+/// Returns what a sandbox reads from a port: the address there, or nothing.
 #[track_caller]
 fn get(sandbox: &Sandbox<'_>, host: &str, port: u16) -> String {
     let script = format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{host}/{port} && cat <&3' 2>/dev/null");
     sandbox.sh(&script).trim().to_owned()
 }
 
-/// The only keeper, once those of sandboxes that ended are gone.
+/// Returns the PID of the only network daemon, once those of ended sandboxes are gone.
 #[track_caller]
-fn keeper() -> i32 {
-    let (mut keepers, mut programs) = (Vec::new(), Vec::new());
-    soon("there is one keeper and one program", || {
-        (keepers, programs) = (processes(&[KEEPER]), processes(&PROGRAMS));
-        (keepers.len(), programs.len()) == (1, 1)
+fn network_daemon() -> i32 {
+    let (mut daemons, mut programs) = (Vec::new(), Vec::new());
+    wait_until("there is one daemon and one uplink", || {
+        (daemons, programs) = (processes(&[NETWORK_DAEMON]), processes(&PROGRAMS));
+        (daemons.len(), programs.len()) == (1, 1)
     });
-    keepers[0]
+    daemons[0]
 }
 
-/// A port of the machine that listens on all of its addresses.
+/// Returns a port of the host that listens on all of its addresses.
 fn port_of_machine() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -154,45 +155,44 @@ fn port_of_machine() -> u16 {
     port
 }
 
-fn without_a_list_all_but_the_machine_is_reached() {
-    let (home, egress) = (Home::new(), egress(None));
+fn without_an_allow_list_everything_but_the_host_is_reachable() {
+    let (home, egress) = (Fixture::new(), egress(None));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    for address in &WORLD[..3] {
+    for address in &INTERNET[..3] {
         assert_eq!(get(&sandbox, address, 80), *address);
     }
     let port = port_of_machine();
-    for address in MACHINE.iter().chain(&["127.0.0.1", "127.1.2.3", "0.0.0.0", "192.88.99.1", "192.88.99.2"])
-    {
+    for address in HOST.iter().chain(&["127.0.0.1", "127.1.2.3", "0.0.0.0", "192.88.99.1", "192.88.99.2"]) {
         assert_eq!(get(&sandbox, address, port), "", "{address}");
     }
-    assert_eq!(get(&sandbox, WORLD[3], 80), "", "denied by the settings");
-    assert_eq!(get(&sandbox, "other.test", 80), WORLD[2]);
+    assert_eq!(get(&sandbox, INTERNET[3], 80), "", "denied by the settings");
+    assert_eq!(get(&sandbox, "other.test", 80), INTERNET[2]);
     assert_eq!(sandbox.sh("cat /etc/resolv.conf"), "nameserver 127.0.0.1\n");
 }
 
-fn with_a_list_only_what_is_on_it_is_reached() {
+fn with_an_allow_list_only_its_entries_are_reachable() {
     let allow = ["198.51.100.0/24", "169.254.169.254", "10.0.0.0/8"];
-    let (home, egress) = (Home::new(), egress(Some(&allow)));
+    let (home, egress) = (Fixture::new(), egress(Some(&allow)));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    for address in [WORLD[0], WORLD[1], WORLD[3]] {
+    for address in [INTERNET[0], INTERNET[1], INTERNET[3]] {
         assert_eq!(get(&sandbox, address, 80), address);
     }
     assert_eq!(get(&sandbox, "10.77.0.2", 80), "10.77.0.2", "in the machine's network, and not the machine");
     let port = port_of_machine();
-    for address in MACHINE {
+    for address in HOST {
         assert_eq!(get(&sandbox, address, port), "", "{address}");
     }
-    assert_eq!(get(&sandbox, WORLD[2], 80), "");
+    assert_eq!(get(&sandbox, INTERNET[2], 80), "");
     assert_eq!(get(&sandbox, "one.example.com", 80), "", "no names are on the list");
 }
 
-fn much_arrives_as_it_was_sent_and_packets_do_too() {
-    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10", "10.77.0.2"])));
+fn bulk_data_and_packets_arrive_unchanged() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["198.51.100.10", "10.77.0.2"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     let much = format!(
         "cd /workspace; head -c {BULK} /dev/urandom >much
         timeout 20 bash -c 'exec 3<>/dev/tcp/{0}/81; cat much >&3; head -c {BULK} <&3 | cmp - much && echo same'",
-        WORLD[0]
+        INTERNET[0]
     );
     assert_eq!(sandbox.sh(&much), "same\n");
     for length in [1, 1_400, 8_000] {
@@ -205,51 +205,51 @@ fn much_arrives_as_it_was_sent_and_packets_do_too() {
     }
 }
 
-fn names_mean_what_they_mean_outside_and_open_the_fence() {
+fn allowed_names_resolve_and_their_addresses_are_reachable() {
     let allow = ["one.example.com", "*.example.org"];
-    let (home, egress) = (Home::new(), egress(Some(&allow)));
+    let (home, egress) = (Fixture::new(), egress(Some(&allow)));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    for address in &WORLD[..3] {
+    for address in &INTERNET[..3] {
         assert_eq!(get(&sandbox, address, 80), "", "no name was asked for yet");
     }
-    assert_eq!(get(&sandbox, "ONE.example.com", 80), WORLD[0]);
-    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
-    assert_eq!(get(&sandbox, WORLD[1], 80), "", "of another name");
-    assert_eq!(get(&sandbox, "deep.two.example.org", 80), WORLD[1]);
+    assert_eq!(get(&sandbox, "ONE.example.com", 80), INTERNET[0]);
+    assert_eq!(get(&sandbox, INTERNET[0], 80), INTERNET[0]);
+    assert_eq!(get(&sandbox, INTERNET[1], 80), "", "of another name");
+    assert_eq!(get(&sandbox, "deep.two.example.org", 80), INTERNET[1]);
     for name in ["other.test", "example.org", "x.one.example.com", "nobody.example.org"] {
         assert_eq!(get(&sandbox, name, 80), "", "{name}");
         assert_eq!(sandbox.sh(&format!("getent ahosts {name}; echo $?")), "2\n", "{name}");
     }
     assert_eq!(sandbox.sh("getent ahostsv6 one.example.com; echo $?"), "2\n", "no IPv6");
-    // More than fits in a packet, so that it is asked for again over a connection.
+    // More than fits in a packet, so that the query is repeated over TCP.
     let many = sandbox.sh("getent ahostsv4 many.example.org | grep -c STREAM");
     assert_eq!(many, "101\n");
-    assert_eq!(get(&sandbox, WORLD[2], 80), WORLD[2]);
+    assert_eq!(get(&sandbox, INTERNET[2], 80), INTERNET[2]);
 }
 
-fn no_name_leads_to_the_machine_or_to_what_is_denied() {
-    let (home, egress) = (Home::new(), egress(Some(&["*.example.org"])));
+fn no_name_leads_to_the_host_or_to_denied_ranges() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["*.example.org"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     let port = port_of_machine();
     assert_eq!(get(&sandbox, "machine.example.org", port), "");
     assert_eq!(get(&sandbox, "loopback.example.org", port), "");
     assert_eq!(get(&sandbox, "metadata.example.org", 80), "");
     let found = sandbox.sh("getent ahostsv4 machine.example.org");
-    assert!(found.contains(MACHINE[1]), "the name is known all the same: {found}");
+    assert!(found.contains(HOST[1]), "the name is known all the same: {found}");
 }
 
-fn what_is_not_allowed_fails_at_once() {
-    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+fn denied_connections_fail_at_once() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["198.51.100.10"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     let began = std::time::Instant::now();
     for _ in 0..20 {
-        assert_eq!(get(&sandbox, WORLD[2], 80), "");
+        assert_eq!(get(&sandbox, INTERNET[2], 80), "");
         assert_eq!(get(&sandbox, "other.test", 80), "");
     }
     assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
 }
 
-/// Binding to a link, the link of a message, and not to route at all are everybody's to ask for.
+/// Every program may bind to a link, set the link of a message, and disable routing.
 const PAST_ROUTES: &str = r#"
 import socket, struct, sys
 def tcp(option, value, address):
@@ -275,8 +275,8 @@ for host in sys.argv[2:]:
 print("done")
 "#;
 
-fn whoever_sends_past_all_routes_gets_no_further() {
-    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+fn ignoring_routes_does_not_bypass_the_policy() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["198.51.100.10"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     let port = port_of_machine();
     let answering = std::net::UdpSocket::bind(("0.0.0.0", port)).unwrap();
@@ -286,18 +286,17 @@ fn whoever_sends_past_all_routes_gets_no_further() {
         }
     });
     std::fs::write(home.path("workspace/past.py"), PAST_ROUTES).unwrap();
-    let hosts =
-        [MACHINE[0], MACHINE[1], "127.0.0.1", "192.88.99.1", "192.88.99.2", "224.0.0.1", "255.255.255.255"];
+    let hosts = [HOST[0], HOST[1], "127.0.0.1", "192.88.99.1", "192.88.99.2", "224.0.0.1", "255.255.255.255"];
     let of_machine = sandbox.sh(&format!("python3 /workspace/past.py {port} {}", hosts.join(" ")));
     assert_eq!(of_machine, "done\n");
-    let of_world = sandbox.sh(&format!("python3 /workspace/past.py 80 {} {}", WORLD[2], WORLD[3]));
-    assert_eq!(of_world, "done\n");
-    let allowed = sandbox.sh(&format!("python3 /workspace/past.py 80 {}", WORLD[0]));
+    let of_internet = sandbox.sh(&format!("python3 /workspace/past.py 80 {} {}", INTERNET[2], INTERNET[3]));
+    assert_eq!(of_internet, "done\n");
+    let allowed = sandbox.sh(&format!("python3 /workspace/past.py 80 {}", INTERNET[0]));
     assert!(allowed.contains("reached"), "the attempts are real: {allowed}");
 }
 
-fn nobody_inside_changes_the_network() {
-    let (home, egress) = (Home::new(), egress(Some(&["198.51.100.10"])));
+fn the_network_cannot_be_changed_from_inside() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["198.51.100.10"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
     for change in [
         "route add 203.0.113.5 via 192.88.99.1 dev eth0 onlink",
@@ -311,36 +310,36 @@ fn nobody_inside_changes_the_network() {
     }
     let addresses = sandbox.sh("ip -6 -br addr show dev eth0");
     assert_eq!(addresses, "", "no IPv6");
-    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+    assert_eq!(get(&sandbox, INTERNET[0], 80), INTERNET[0]);
 }
 
-fn a_port_of_the_machine_can_be_excepted() {
-    let (home, port, other) = (Home::new(), port_of_machine(), port_of_machine());
-    let except = vec![SocketAddrV4::new(MACHINE[0].parse().unwrap(), port)];
+fn a_port_of_the_host_can_be_allowed() {
+    let (home, port, other) = (Fixture::new(), port_of_machine(), port_of_machine());
+    let except = vec![SocketAddrV4::new(HOST[0].parse().unwrap(), port)];
     let egress = Egress { except, ..egress(Some(&["198.51.100.10"])) };
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    assert_eq!(get(&sandbox, MACHINE[0], port), MACHINE[0]);
-    assert_eq!(get(&sandbox, MACHINE[0], other), "");
-    assert_eq!(get(&sandbox, MACHINE[1], port), "");
-    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
+    assert_eq!(get(&sandbox, HOST[0], port), HOST[0]);
+    assert_eq!(get(&sandbox, HOST[0], other), "");
+    assert_eq!(get(&sandbox, HOST[1], port), "");
+    assert_eq!(get(&sandbox, INTERNET[0], 80), INTERNET[0]);
 }
 
-fn with_its_keeper_killed_a_sandbox_reaches_nothing() {
-    let (home, egress) = (Home::new(), egress(None));
+fn without_its_network_daemon_a_sandbox_reaches_nothing() {
+    let (home, egress) = (Fixture::new(), egress(None));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    assert_eq!(get(&sandbox, WORLD[0], 80), WORLD[0]);
-    let keeper = keeper();
-    signal(keeper, Signal::KILL);
-    soon("the way out ends with its keeper", || processes(&PROGRAMS).is_empty());
-    assert_eq!(get(&sandbox, WORLD[0], 80), "");
-    assert_eq!(get(&sandbox, MACHINE[0], port_of_machine()), "");
+    assert_eq!(get(&sandbox, INTERNET[0], 80), INTERNET[0]);
+    let daemon = network_daemon();
+    signal(daemon, Signal::KILL);
+    wait_until("the uplink ends with its daemon", || processes(&PROGRAMS).is_empty());
+    assert_eq!(get(&sandbox, INTERNET[0], 80), "");
+    assert_eq!(get(&sandbox, HOST[0], port_of_machine()), "");
     assert!(sandbox.process.is_running());
 }
 
-fn a_keeper_has_no_rights_but_over_networks() {
-    let (home, egress) = (Home::new(), egress(None));
+fn the_network_daemon_has_only_the_capability_net_admin() {
+    let (home, egress) = (Fixture::new(), egress(None));
     let _sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", keeper())).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", network_daemon())).unwrap();
     let field =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     for set in ["CapPrm:", "CapEff:"] {
@@ -351,39 +350,44 @@ fn a_keeper_has_no_rights_but_over_networks() {
     assert!(!users.split_whitespace().any(|user| user == "0"), "{users}");
 }
 
-fn nothing_is_left_of_the_network_of_a_sandbox_that_ended() {
-    let (home, egress) = (Home::new(), egress(None));
+fn the_network_ends_with_the_sandbox() {
+    let (home, egress) = (Fixture::new(), egress(None));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    keeper();
+    network_daemon();
     drop(sandbox);
-    soon("keeper and program end", || processes(&[KEEPER]).is_empty() && processes(&PROGRAMS).is_empty());
+    wait_until("daemon and uplink end", || {
+        processes(&[NETWORK_DAEMON]).is_empty() && processes(&PROGRAMS).is_empty()
+    });
 }
 
-fn a_sandbox_whose_network_cannot_be_made_does_not_run() {
-    let home = Home::new();
-    let way = Way::Link {
+fn a_sandbox_without_its_network_does_not_start() {
+    let home = Fixture::new();
+    let uplink = Uplink::Link {
         name: "nothing".to_owned(),
         address: "10.1.1.2".parse().unwrap(),
         gateway: "10.1.1.1".parse().unwrap(),
         network: "10.1.1.0/24".parse().unwrap(),
     };
-    let egress = Egress { way, ..egress(None) };
+    let egress = Egress { uplink, ..egress(None) };
     let error = home.try_launch(|launch| launch.egress = Some(&egress)).unwrap_err();
-    assert!(error.is_of_network() && error.to_string().contains("there is no link `nothing`"), "{error}");
+    assert!(
+        error.kind() == HostErrorKind::Network && error.to_string().contains("there is no link `nothing`"),
+        "{error}"
+    );
     assert!(!home.guest_ran());
-    soon("nobody is left", || processes(&[KEEPER]).is_empty());
+    wait_until("nobody is left", || processes(&[NETWORK_DAEMON]).is_empty());
 }
 
-fn an_address_that_the_machine_gets_later_is_not_reached() {
-    let (home, egress) = (Home::new(), egress(Some(&["203.0.113.0/24", "*.example.org"])));
+fn an_address_that_the_host_gets_later_is_denied() {
+    let (home, egress) = (Fixture::new(), egress(Some(&["203.0.113.0/24", "*.example.org"])));
     let sandbox = home.launch(|launch| launch.egress = Some(&egress));
-    assert_eq!(get(&sandbox, WORLD[2], 80), WORLD[2]);
-    assert_eq!(get(&sandbox, "two.example.org", 80), WORLD[1]);
+    assert_eq!(get(&sandbox, INTERNET[2], 80), INTERNET[2]);
+    assert_eq!(get(&sandbox, "two.example.org", 80), INTERNET[1]);
     let port = port_of_machine();
-    for address in [WORLD[2], WORLD[1]] {
+    for address in [INTERNET[2], INTERNET[1]] {
         let added = Command::new("ip").args(["addr", "add", &format!("{address}/32"), "dev", "lo"]).status();
         assert!(added.unwrap().success());
-        soon("the fence is shut", || get(&sandbox, address, port).is_empty());
+        wait_until("the address is denied", || get(&sandbox, address, port).is_empty());
         assert_eq!(get(&sandbox, address, 80), "");
         let removed =
             Command::new("ip").args(["addr", "del", &format!("{address}/32"), "dev", "lo"]).status();

@@ -1,59 +1,59 @@
-//! Sandboxes whose processes are stopped for a moment.
+//! Freezing sandboxes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 use rustix::process::Signal;
-use workspace_host::freeze::{Frozen, Way, freeze, thaw};
+use workspace_host::freeze::{FreezeMethod, Frozen, freeze, thaw};
 use workspace_host::{Process, cgroup};
 
-use crate::guest::{Home, Sandbox, soon};
+use crate::guest::{Fixture, Sandbox, wait_until};
 use crate::launcher::{children, runs, signal, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        a_counter_stands_still_while_frozen,
-        what_was_stopped_stays_stopped,
+        processes_do_not_run_while_frozen,
+        stopped_processes_stay_stopped_after_a_thaw,
         a_shell_never_sees_its_children_stopped,
         many_processes_are_frozen,
-        what_forks_all_the_time_is_frozen,
-        what_outruns_it_goes_on,
-        whoever_else_forks_is_not_in_the_way,
-        a_program_that_is_about_to_become_another_is_frozen,
+        a_forking_program_is_frozen,
+        processes_run_again_after_a_failed_freeze,
+        forking_in_another_sandbox_does_not_matter,
+        a_program_in_vfork_is_frozen,
         a_program_whose_first_thread_ended_is_frozen,
         a_program_with_a_strange_name_is_frozen,
-        whoever_is_killed_while_he_freezes_leaves_a_note,
+        a_killed_freeze_leaves_a_record,
         a_frozen_sandbox_can_be_removed,
-        a_sandbox_that_ended_is_not_frozen,
+        freezing_an_ended_sandbox_fails,
     ]
 }
 
-/// Starts something inside that goes on after the command.
+/// Starts a command inside that continues in the background.
 fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
     let printed = sandbox.sh(&format!("({text}) >/dev/null 2>/workspace/errors &"));
     assert_eq!(printed, "");
 }
 
-fn note(home: &Home) -> PathBuf {
+fn note(home: &Fixture) -> PathBuf {
     home.path("frozen")
 }
 
 #[track_caller]
-fn freeze_it(home: &Home, sandbox: &Sandbox<'_>) -> Frozen {
+fn freeze_sandbox(home: &Fixture, sandbox: &Sandbox<'_>) -> Frozen {
     freeze(home.id(), &sandbox.process, &note(home)).unwrap()
 }
 
-fn size(home: &Home, name: &str) -> u64 {
+fn size(home: &Fixture, name: &str) -> u64 {
     std::fs::metadata(home.path("workspace").join(name)).map_or(0, |found| found.len())
 }
 
-fn exists(home: &Home, name: &str) -> bool {
+fn exists(home: &Fixture, name: &str) -> bool {
     home.path("workspace").join(name).exists()
 }
 
-/// Whether a file grows.
-fn grows(home: &Home, name: &str) -> bool {
+/// Returns whether a file grows.
+fn grows(home: &Fixture, name: &str) -> bool {
     let before = size(home, name);
     std::thread::sleep(Duration::from_millis(50));
     size(home, name) > before
@@ -61,13 +61,13 @@ fn grows(home: &Home, name: &str) -> bool {
 
 const COUNT: &str = "while :; do echo x >> /workspace/count; done";
 
-fn a_counter_stands_still_while_frozen() {
-    let home = Home::new();
+fn processes_do_not_run_while_frozen() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, COUNT);
-    soon("it counts", || size(&home, "count") > 0);
+    wait_until("it counts", || size(&home, "count") > 0);
     for _ in 0..5 {
-        let frozen = freeze_it(&home, &sandbox);
+        let frozen = freeze_sandbox(&home, &sandbox);
         assert!(frozen.processes.unwrap() > 0, "{frozen:?}");
         assert!(!grows(&home, "count"));
         let again = freeze(home.id(), &sandbox.process, &note(&home)).unwrap_err();
@@ -76,28 +76,28 @@ fn a_counter_stands_still_while_frozen() {
         thaw(&note(&home)).unwrap();
         thaw(&note(&home)).unwrap();
         assert!(!note(&home).exists());
-        soon("it counts again", || grows(&home, "count"));
+        wait_until("it counts again", || grows(&home, "count"));
     }
     assert_eq!(sandbox.sh("echo works"), "works\n");
 }
 
-fn what_was_stopped_stays_stopped() {
-    let home = Home::new();
+fn stopped_processes_stay_stopped_after_a_thaw() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let printed = sandbox
         .sh("sleep 100 >/dev/null 2>&1 & sleep 0.2; kill -STOP $!; sleep 100 >/dev/null 2>&1 & echo up");
     assert_eq!(printed, "up\n");
     let states = || sandbox.sh("grep -h State /proc/[0-9]*/status | sort | cut -c8");
-    soon("one is stopped", || states().contains('T'));
+    wait_until("one is stopped", || states().contains('T'));
     for _ in 0..3 {
-        freeze_it(&home, &sandbox);
+        freeze_sandbox(&home, &sandbox);
         thaw(&note(&home)).unwrap();
         let states = states();
         assert_eq!(states.matches('T').count(), 1, "{states}");
     }
 }
 
-/// Tells of every child that it sees stopped.
+/// Reports every child that it sees stopped.
 const SHELL: &str = r#"exec python3 -c '
 import os, signal, time
 signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -116,59 +116,59 @@ while True:
 '"#;
 
 fn a_shell_never_sees_its_children_stopped() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, SHELL);
-    soon("it waits", || exists(&home, "ready"));
+    wait_until("it waits", || exists(&home, "ready"));
     for _ in 0..30 {
-        freeze_it(&home, &sandbox);
+        freeze_sandbox(&home, &sandbox);
         thaw(&note(&home)).unwrap();
         std::thread::sleep(Duration::from_millis(3));
     }
     let seen = std::fs::read_to_string(home.path("workspace/seen")).unwrap_or_default();
     assert_eq!(seen, "");
     assert_eq!(sandbox.sh("cat /workspace/errors"), "");
-    // It would see one.
+    // It does report one.
     sandbox.sh("kill -STOP $(pgrep -n python3)");
-    soon("one is seen", || size(&home, "seen") > 0);
+    wait_until("one is seen", || size(&home, "seen") > 0);
 }
 
 fn many_processes_are_frozen() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "for i in $(seq 200); do sleep 100 & done; touch /workspace/ready; wait");
-    soon("all run", || exists(&home, "ready"));
-    let frozen = freeze_it(&home, &sandbox);
+    wait_until("all run", || exists(&home, "ready"));
+    let frozen = freeze_sandbox(&home, &sandbox);
     assert!(frozen.processes.unwrap() >= 201, "{frozen:?}");
     thaw(&note(&home)).unwrap();
     assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "");
 }
 
-fn what_forks_all_the_time_is_frozen() {
-    let home = Home::new();
+fn a_forking_program_is_frozen() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let forks = "while :; do /bin/true; (:); (sleep 0.01 &); echo x >> /workspace/count; done";
     start_inside(&sandbox, &format!("{forks} & {forks}"));
-    soon("it counts", || size(&home, "count") > 0);
+    wait_until("it counts", || size(&home, "count") > 0);
     for _ in 0..10 {
-        freeze_it(&home, &sandbox);
+        freeze_sandbox(&home, &sandbox);
         assert!(!grows(&home, "count"));
         thaw(&note(&home)).unwrap();
-        soon("it counts again", || grows(&home, "count"));
+        wait_until("it counts again", || grows(&home, "count"));
     }
 }
 
-/// Something that is a new process all the time, whose parent has ended.
+/// A program that forks and exits all the time, so that its parent has always ended.
 const CHAIN: &str = r#"exec perl -e '
 $SIG{CHLD} = "IGNORE";
 while (1) { if (fork) { exit } else { open F, ">>/workspace/count"; print F "x"; close F } }
 '"#;
 
-fn what_outruns_it_goes_on() {
-    let home = Home::new();
+fn processes_run_again_after_a_failed_freeze() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, &[CHAIN; 4].map(|chain| format!("({chain})")).join(" & "));
-    soon("it counts", || size(&home, "count") > 0);
+    wait_until("it counts", || size(&home, "count") > 0);
     match freeze(home.id(), &sandbox.process, &note(&home)) {
         Ok(_) => {
             assert!(!grows(&home, "count"));
@@ -177,42 +177,42 @@ fn what_outruns_it_goes_on() {
         Err(error) => assert!(error.to_string().contains("could not all be stopped"), "{error}"),
     }
     assert!(!note(&home).exists());
-    soon("it counts again", || grows(&home, "count"));
+    wait_until("it counts again", || grows(&home, "count"));
 }
 
-fn whoever_else_forks_is_not_in_the_way() {
-    let (home, other) = (Home::new(), Home::new());
+fn forking_in_another_sandbox_does_not_matter() {
+    let (home, other) = (Fixture::new(), Fixture::new());
     let (sandbox, neighbour) = (home.launch(|_| {}), other.launch(|_| {}));
     start_inside(&neighbour, &format!("({CHAIN}) & while :; do /bin/true; (:); (sleep 0.01 &); done"));
     start_inside(&sandbox, COUNT);
-    soon("both count", || size(&home, "count") > 0 && size(&other, "count") > 0);
+    wait_until("both count", || size(&home, "count") > 0 && size(&other, "count") > 0);
     for _ in 0..10 {
-        freeze_it(&home, &sandbox);
+        freeze_sandbox(&home, &sandbox);
         assert!(!grows(&home, "count"));
         assert!(grows(&other, "count"));
         thaw(&note(&home)).unwrap();
     }
 }
 
-fn a_program_that_is_about_to_become_another_is_frozen() {
-    let home = Home::new();
+fn a_program_in_vfork_is_frozen() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
-    // It starts programs by `vfork`, and waits in the kernel for the child to have become one.
+    // It starts programs by `vfork`, and sleeps in the kernel until the child calls `exec`.
     let spawn = "exec python3 -c 'import os\nwhile True: os.waitpid(os.posix_spawn(\"/bin/true\", [\"true\"], {}), 0); open(\"/workspace/count\", \"a\").write(\"x\")'";
     start_inside(&sandbox, spawn);
-    soon("it counts", || size(&home, "count") > 0);
+    wait_until("it counts", || size(&home, "count") > 0);
     for _ in 0..40 {
-        freeze_it(&home, &sandbox);
+        freeze_sandbox(&home, &sandbox);
         thaw(&note(&home)).unwrap();
         std::thread::sleep(Duration::from_millis(2));
     }
-    soon("it counts again", || grows(&home, "count"));
+    wait_until("it counts again", || grows(&home, "count"));
 }
 
 fn a_program_whose_first_thread_ended_is_frozen() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
-    // Seen from outside, the process is one that has ended.
+    // From outside the process looks like a zombie.
     let threads = r#"exec python3 -c '
 import ctypes, threading
 def count():
@@ -221,63 +221,63 @@ threading.Thread(target=count).start()
 ctypes.CDLL(None).syscall(60, 0)
 '"#;
     start_inside(&sandbox, threads);
-    soon("it counts", || size(&home, "count") > 0);
-    freeze_it(&home, &sandbox);
+    wait_until("it counts", || size(&home, "count") > 0);
+    freeze_sandbox(&home, &sandbox);
     assert!(!grows(&home, "count"));
     thaw(&note(&home)).unwrap();
-    soon("it counts again", || grows(&home, "count"));
+    wait_until("it counts again", || grows(&home, "count"));
 }
 
 fn a_program_with_a_strange_name_is_frozen() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let named = r#"exec perl -e '$0 = "\xff) T 1 (\xfe\n"; while (1) { open F, ">>/workspace/count"; print F "x"; close F }'"#;
     start_inside(&sandbox, named);
-    soon("it counts", || size(&home, "count") > 0);
-    freeze_it(&home, &sandbox);
+    wait_until("it counts", || size(&home, "count") > 0);
+    freeze_sandbox(&home, &sandbox);
     assert!(!grows(&home, "count"));
     thaw(&note(&home)).unwrap();
-    soon("it counts again", || grows(&home, "count"));
+    wait_until("it counts again", || grows(&home, "count"));
 }
 
-fn whoever_is_killed_while_he_freezes_leaves_a_note() {
-    let home = Home::new();
+fn a_killed_freeze_leaves_a_record() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "for i in $(seq 50); do sleep 100 & done; touch /workspace/ready; wait");
     start_inside(&sandbox, COUNT);
-    soon("all run", || exists(&home, "ready") && size(&home, "count") > 0);
+    wait_until("all run", || exists(&home, "ready") && size(&home, "count") > 0);
     for step in 0..20 {
         let mut freezer = start("freeze", &home.path(""));
         std::thread::sleep(Duration::from_millis(2 * step));
         signal(freezer.id() as i32, Signal::KILL);
         freezer.wait().unwrap();
         thaw(&note(&home)).unwrap();
-        soon("it counts again", || grows(&home, "count"));
+        wait_until("it counts again", || grows(&home, "count"));
         assert_eq!(sandbox.sh("grep -ls 'State:.T' /proc/[0-9]*/status"), "", "after {step} steps");
     }
 }
 
 fn a_frozen_sandbox_can_be_removed() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, COUNT);
-    soon("it counts", || size(&home, "count") > 0);
-    let frozen = freeze_it(&home, &sandbox);
+    wait_until("it counts", || size(&home, "count") > 0);
+    let frozen = freeze_sandbox(&home, &sandbox);
     let inside = children(sandbox.process.pid());
     sandbox.process.kill();
     cgroup::remove(home.id()).unwrap();
-    soon("it ends", || !sandbox.process.is_running() && !inside.iter().any(|pid| runs(*pid)));
-    assert_eq!(frozen.way == Way::Cgroup, rustix::process::geteuid().is_root(), "{frozen:?}");
+    wait_until("it ends", || !sandbox.process.is_running() && !inside.iter().any(|pid| runs(*pid)));
+    assert_eq!(frozen.method == FreezeMethod::Cgroup, rustix::process::geteuid().is_root(), "{frozen:?}");
     thaw(&note(&home)).unwrap();
     assert!(!note(&home).exists());
 }
 
-fn a_sandbox_that_ended_is_not_frozen() {
-    let home = Home::new();
+fn freezing_an_ended_sandbox_fails() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let process: &Process = &sandbox.process;
     process.kill();
-    soon("it ends", || !process.is_running());
+    wait_until("it ends", || !process.is_running());
     let error = freeze(home.id(), process, &note(&home)).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
     assert!(!note(&home).exists());

@@ -1,4 +1,4 @@
-//! A guest that runs what it is told, and the server's side of it.
+//! A guest that runs commands for the tests, and the server's side of it.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -9,16 +9,16 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{Launch, Launched, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
 
-/// What the guest does itself when it is told this, instead of running it.
+/// Command that the guest handles itself.
 pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors on their way";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the guest does: runs each command that comes over a connection, and answers with what it printed.
+/// Runs as the guest: executes each command that arrives over a connection, and replies with its output.
 pub(crate) fn run() -> ExitCode {
     println!("the guest runs");
     let socket = std::env::args().skip_while(|word| word != "--socket").nth(1).unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
         if text == KEEP_DESCRIPTORS {
-            let kept = crate::bounds::keep_descriptors_on_their_way();
+            let kept = crate::bounds::keep_descriptors_in_flight();
             if stream.write_all(kept.to_string().as_bytes()).is_err() {
                 return ExitCode::FAILURE;
             }
@@ -44,14 +44,14 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// Directories of a server with one sandbox.
-pub(crate) struct Home {
+pub(crate) struct Fixture {
     directory: TempDir,
-    places: Places,
+    paths: SandboxPaths,
     listener: UnixListener,
     pub(crate) holder: Holder,
 }
 
-impl Home {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::in_directory(tempfile::tempdir().unwrap())
     }
@@ -65,17 +65,17 @@ impl Home {
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
         let holder = Holder::find_or_start(directory.path()).unwrap();
-        let places = Places::of(directory.path());
-        Self { directory, places, listener, holder }
+        let paths = SandboxPaths::of(directory.path());
+        Self { directory, paths, listener, holder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Launches the sandbox, as `change` says.
+    /// Launches the sandbox with changes.
     pub(crate) fn try_launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Result<Launched> {
-        let mut order = self.places.launch(&self.holder);
+        let mut order = self.paths.launch(&self.holder);
         change(&mut order);
         launch(&order)
     }
@@ -83,21 +83,21 @@ impl Home {
     #[track_caller]
     pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
         let Launched { process, missing } = self.try_launch(change).unwrap();
-        // Whoever finds the sandbox later finds that, too.
+        // They can be read later, too.
         assert_eq!(workspace_host::launch::missing(&self.path("process")).unwrap(), missing);
         Sandbox { home: self, process, missing }
     }
 
-    /// The sandbox that another process launched.
+    /// Returns the sandbox that another process launched.
     #[track_caller]
     pub(crate) fn found(&self) -> Sandbox<'_> {
         let process = Process::read(&self.path("process")).unwrap().unwrap();
         Sandbox { home: self, process, missing: Vec::new() }
     }
 
-    /// The id of its sandbox.
+    /// Returns the id of the sandbox.
     pub(crate) fn id(&self) -> &str {
-        &self.places.id
+        &self.paths.id
     }
 
     pub(crate) fn guest_ran(&self) -> bool {
@@ -105,29 +105,29 @@ impl Home {
     }
 }
 
-/// Where everything of the sandbox of a home is.
-pub(crate) struct Places {
+/// Paths of a sandbox.
+pub(crate) struct SandboxPaths {
     id: String,
     agent: PathBuf,
     workspace: PathBuf,
     sockets: PathBuf,
     output: PathBuf,
     log: PathBuf,
-    note: PathBuf,
+    process_file: PathBuf,
 }
 
-impl Places {
+impl SandboxPaths {
     pub(crate) fn of(home: &Path) -> Self {
         let name = home.file_name().unwrap().to_string_lossy();
         Self {
-            // Every sandbox of the machine has its own.
+            // Unique on this host.
             id: format!("sbx-{}", name.trim_start_matches('.')),
             agent: std::env::current_exe().unwrap(),
             workspace: home.join("workspace"),
             sockets: home.join("sockets"),
             output: home.join("output"),
             log: home.join("log"),
-            note: home.join("process"),
+            process_file: home.join("process"),
         }
     }
 
@@ -135,7 +135,7 @@ impl Places {
         &self.id
     }
 
-    /// What to launch when nothing is said about it.
+    /// Returns the default parameters.
     pub(crate) fn launch<'a>(&'a self, holder: &'a Holder) -> Launch<'a> {
         Launch {
             holder,
@@ -147,7 +147,7 @@ impl Places {
             sockets: &self.sockets,
             output: &self.output,
             log: &self.log,
-            note: &self.note,
+            process_file: &self.process_file,
             limits: Limits::default(),
             egress: None,
             token: b"token",
@@ -155,26 +155,26 @@ impl Places {
     }
 }
 
-impl Drop for Home {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = cgroup::remove(self.id());
         self.holder.end();
     }
 }
 
-/// A sandbox that ends with the test.
+/// Sandbox that is killed at the end of the test.
 pub(crate) struct Sandbox<'a> {
-    home: &'a Home,
+    home: &'a Fixture,
     pub(crate) process: Process,
     pub(crate) missing: Vec<Missing>,
 }
 
 impl Sandbox<'_> {
-    /// What a command prints inside.
+    /// Runs a command inside, and returns its output.
     #[track_caller]
     pub(crate) fn sh(&self, text: &str) -> String {
         let (mut stream, _) = self.home.listener.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut printed = String::new();
@@ -186,14 +186,14 @@ impl Sandbox<'_> {
 impl Drop for Sandbox<'_> {
     fn drop(&mut self) {
         self.process.kill();
-        soon("the sandbox ends", || !self.process.is_running());
+        wait_until("the sandbox ends", || !self.process.is_running());
     }
 }
 
-/// Waits for something to become true.
+/// Waits until a condition is true.
 #[track_caller]
-pub(crate) fn soon(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
     while !look() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));

@@ -1,4 +1,4 @@
-//! What a sandbox is not told of the machine.
+//! Properties of the host that a sandbox must not learn.
 
 use std::fs;
 
@@ -6,17 +6,17 @@ use libtest_mimic::Trial;
 use workspace_host::launch::Template;
 use workspace_host::overlay::{self, Overlay};
 
-use crate::guest::Home;
+use crate::guest::Fixture;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crate::trials![mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine]
+    crate::trials![mountinfo_does_not_reveal_paths_of_the_host]
 }
 
 const MOUNTS: &str = "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats /proc/1/mountinfo";
 
-fn mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine() {
+fn mountinfo_does_not_reveal_paths_of_the_host() {
     for has_template in [false, true] {
-        let home = Home::new();
+        let home = Fixture::new();
         let path = |name: &str| home.path(name);
         for name in ["lower", "upper", "work"] {
             fs::create_dir(path(name)).unwrap();

@@ -1,36 +1,36 @@
-//! Holders, and many sandboxes over one.
+//! Holders, and many sandboxes with one.
 
 use libtest_mimic::Trial;
+use workspace_host::Holder;
 use workspace_host::Process;
-use workspace_host::holder::Holder;
 
-use crate::guest::{Home, soon};
+use crate::guest::{Fixture, wait_until};
 use crate::launcher::{runs, start};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        of_several_servers_at_once_one_makes_the_holder,
-        a_holder_outlives_whoever_started_it,
-        without_its_holder_a_sandbox_goes_on_and_the_next_has_another,
-        fifty_sandboxes_start_at_once,
+        concurrent_servers_share_one_holder,
+        a_holder_outlives_its_server,
+        a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one,
+        fifty_sandboxes_start_concurrently,
     ]
 }
 
-/// Ends everything of a home before, so that the next has to make a holder.
-fn without_holder() -> Home {
-    let home = Home::new();
+/// Returns a fixture whose holder has ended.
+fn without_holder() -> Fixture {
+    let home = Fixture::new();
     home.holder.end();
     if let Holder::Process(process) = &home.holder {
-        soon("the holder ends", || !process.is_running());
+        wait_until("the holder ends", || !process.is_running());
     }
     home
 }
 
-fn noted(home: &Home) -> Option<Process> {
+fn noted(home: &Fixture) -> Option<Process> {
     Process::read(&home.path("holder")).unwrap()
 }
 
-fn of_several_servers_at_once_one_makes_the_holder() {
+fn concurrent_servers_share_one_holder() {
     let home = without_holder();
     let former = noted(&home);
     let mut servers: Vec<_> = (0..8).map(|_| start("holder", &home.path(""))).collect();
@@ -51,11 +51,11 @@ fn of_several_servers_at_once_one_makes_the_holder() {
     holder.kill();
 }
 
-fn a_holder_outlives_whoever_started_it() {
+fn a_holder_outlives_its_server() {
     let home = without_holder();
     assert!(start("holder", &home.path("")).wait().unwrap().success());
     if let Some(holder) = noted(&home) {
-        // In a session of its own, whose terminal and group of processes are not the server's.
+        // In its own session, apart from the server's terminal and process group.
         let session = rustix::process::getsid(rustix::process::Pid::from_raw(holder.pid())).unwrap();
         assert_eq!(session.as_raw_nonzero().get(), holder.pid());
         assert!(holder.is_running());
@@ -63,29 +63,29 @@ fn a_holder_outlives_whoever_started_it() {
     }
 }
 
-fn without_its_holder_a_sandbox_goes_on_and_the_next_has_another() {
-    let home = Home::new();
+fn a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     if let Holder::Process(former) = &home.holder {
         home.holder.end();
-        soon("the holder ends", || !runs(former.pid()));
+        wait_until("the holder ends", || !runs(former.pid()));
         assert!(home.try_launch(|launch| launch.id = "sbx-other").is_err());
     }
     assert_eq!(sandbox.sh("echo goes on > /workspace/x; cat /workspace/x"), "goes on\n");
     let holder = Holder::find_or_start(&home.path("")).unwrap();
     assert_eq!(holder == home.holder, holder == Holder::Machine);
-    let other = Home::new();
+    let other = Fixture::new();
     let next = other.launch(|launch| launch.holder = &holder);
     assert_eq!(next.sh("echo runs"), "runs\n");
     assert!(sandbox.process.is_running());
     holder.end();
 }
 
-fn fifty_sandboxes_start_at_once() {
-    let homes: Vec<Home> = (0..50).map(|_| Home::new()).collect();
+fn fifty_sandboxes_start_concurrently() {
+    let homes: Vec<Fixture> = (0..50).map(|_| Fixture::new()).collect();
     let holder = &homes[0].holder;
     let sandboxes: Vec<_> = std::thread::scope(|scope| {
-        let one = |home| scope.spawn(move || Home::launch(home, |launch| launch.holder = holder));
+        let one = |home| scope.spawn(move || Fixture::launch(home, |launch| launch.holder = holder));
         let all: Vec<_> = homes.iter().map(one).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });

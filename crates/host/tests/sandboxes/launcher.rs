@@ -1,43 +1,43 @@
-//! A server that does one thing, as a process of its own, so that it and its helper can be killed.
+//! A server with one task in a process of its own, so that it and its helper can be killed.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{Launch, launch};
 use workspace_host::limits::Limits;
 use workspace_host::{Process, Result};
 
-use crate::guest::Places;
+use crate::guest::SandboxPaths;
 
-const WORD: &str = "launcher";
+const SELF_EXEC_ARG: &str = "launcher";
 
-/// Does what this process was started for, if it is such a server.
+/// Runs the task, if this process was started as such a server.
 pub(crate) fn run() -> Option<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [word, task, home] = words.as_slice() else { return None };
-    if word != WORD {
+    if word != SELF_EXEC_ARG {
         return None;
     }
     let home = Path::new(home);
-    let places = Places::of(home);
+    let paths = SandboxPaths::of(home);
     let done = Holder::find_or_start(home).and_then(|holder| match task.as_str() {
-        "launch" => launch(&places.launch(&holder)).map(drop),
+        "launch" => launch(&paths.launch(&holder)).map(drop),
         "launch-many" => {
             let limits = Limits { processes: Some(1_000_000), ..Limits::default() };
-            launch(&Launch { limits, ..places.launch(&holder) }).map(drop)
+            launch(&Launch { limits, ..paths.launch(&holder) }).map(drop)
         }
-        "freeze" => freeze(home, &places),
+        "freeze" => freeze(home, &paths),
         "launch-all" => launch_all(home, &holder),
-        "launch-without-forker" => workspace_host::probe(&holder).and_then(|_| {
-            let forkers = children(std::process::id() as i32);
-            assert_eq!(forkers.len(), 1, "one forker for all");
-            signal(forkers[0], Signal::KILL);
-            while runs(forkers[0]) {
+        "launch-without-helper-server" => workspace_host::probe(&holder).and_then(|_| {
+            let servers = children(std::process::id() as i32);
+            assert_eq!(servers.len(), 1, "one helper server for all");
+            signal(servers[0], Signal::KILL);
+            while runs(servers[0]) {
                 std::thread::yield_now();
             }
-            launch(&places.launch(&holder)).map(drop)
+            launch(&paths.launch(&holder)).map(drop)
         }),
         _ => Ok(()),
     });
@@ -48,29 +48,29 @@ pub(crate) fn run() -> Option<ExitCode> {
 }
 
 /// Freezes the sandbox of a home.
-fn freeze(home: &Path, places: &Places) -> Result<()> {
+fn freeze(home: &Path, paths: &SandboxPaths) -> Result<()> {
     let process = Process::read(&home.join("process"))?.unwrap();
-    workspace_host::freeze::freeze(places.id(), &process, &home.join("frozen")).map(drop)
+    workspace_host::freeze::freeze(paths.id(), &process, &home.join("frozen")).map(drop)
 }
 
-/// Launches the sandboxes of all homes that lie in `parent`, at once.
+/// Launches the sandboxes of all homes in `parent` concurrently.
 fn launch_all(parent: &Path, holder: &Holder) -> Result<()> {
     let homes = std::fs::read_dir(parent).unwrap().flatten().map(|entry| entry.path());
     let homes: Vec<_> = homes.filter(|path| path.join("workspace").is_dir()).collect();
     std::thread::scope(|scope| {
         let launches =
-            homes.iter().map(|home| scope.spawn(|| launch(&Places::of(home).launch(holder)).map(drop)));
+            homes.iter().map(|home| scope.spawn(|| launch(&SandboxPaths::of(home).launch(holder)).map(drop)));
         let launches: Vec<_> = launches.collect();
         launches.into_iter().try_for_each(|launch| launch.join().unwrap())
     })
 }
 
-/// Starts one that does `task` for the server of `home`.
+/// Starts a process that runs `task` for the server of `home`.
 pub(crate) fn start(task: &str, home: &Path) -> Child {
     start_after(":", task, home)
 }
 
-/// The same, after a command of the shell.
+/// Starts such a process after a shell command.
 pub(crate) fn start_after(first: &str, task: &str, home: &Path) -> Child {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
@@ -79,24 +79,24 @@ pub(crate) fn start_after(first: &str, task: &str, home: &Path) -> Child {
         .arg(format!("{first} && exec \"$@\""))
         .arg("sh")
         .arg(program)
-        .args([WORD, task])
+        .args([SELF_EXEC_ARG, task])
         .arg(home);
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub(crate) fn children(parent: i32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     processes.filter(|pid| status(*pid).is_some_and(|(_, of)| of == parent)).collect()
 }
 
-/// Whether a process has not ended.
+/// Returns whether a process still runs.
 pub(crate) fn runs(pid: i32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }
 
-/// A process's state, and its parent.
+/// Returns the state of a process, and its parent.
 fn status(pid: i32) -> Option<(String, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

@@ -1,6 +1,6 @@
-//! Sandboxes as they are launched: real processes in real namespaces, with a guest that does what it is told.
+//! Sandboxes as they are launched: real processes in real namespaces.
 //!
-//! Sandboxes are started by this program again, and it is the guest too; so it has a `main` of its own.
+//! This program is started again as helper server and as guest, so it has a `main` of its own.
 
 mod bounds;
 mod egress;
@@ -16,20 +16,20 @@ mod own_users;
 mod quota;
 mod swapped;
 mod template;
+mod test_network;
 mod user_namespace;
 mod views;
 mod warm;
-mod world;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// An ordinary user's id, of whom nothing on the machine is.
+/// UID of an ordinary user who owns nothing on the host.
 const ORDINARY: u32 = 61_235;
 
-/// Functions as tests of the same names.
+/// Makes tests of functions with the same names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         vec![$(libtest_mimic::Trial::test(stringify!($name), || {
@@ -41,7 +41,7 @@ macro_rules! trials {
 pub(crate) use trials;
 
 fn main() -> ExitCode {
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     if std::env::args().next().as_deref() == Some("workspace-agent") {
@@ -83,7 +83,7 @@ fn all() -> Vec<Trial> {
     trials.extend(views::trials());
     trials.extend(warm::trials());
     if rustix::process::geteuid().is_root() {
-        trials.push(Trial::test("all_of_it_as_an_ordinary_user", as_ordinary_user));
+        trials.push(Trial::test("all_tests_as_an_ordinary_user", as_ordinary_user));
         if views::possible() {
             trials.push(Trial::test("views_as_an_ordinary_user", views_as_ordinary_user));
         }
@@ -91,21 +91,21 @@ fn all() -> Vec<Trial> {
     trials
 }
 
-/// The same tests as somebody without rights, who may have as many files open as is usual.
+/// Runs all tests as an unprivileged user with a common limit of open files.
 fn as_ordinary_user() -> Result<(), Failed> {
     let mut command = Command::new("prlimit");
     command.args(["--nofile=1024:8192", "setpriv"]);
     with_ordinary_rights(command)
 }
 
-/// Tests of views as somebody without rights, where everybody may open `/dev/fuse`, as is usual.
+/// Runs the tests of views as an unprivileged user, where everybody may open `/dev/fuse`, as is common.
 fn views_as_ordinary_user() -> Result<(), Failed> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", views::OPEN_DEVICE, "setpriv"]).env(views::WANTED, "1");
     with_ordinary_rights(command)
 }
 
-/// Runs this program by `setpriv`, which `command` ends in.
+/// Runs this program with `setpriv`, which must be the last word of `command`.
 fn with_ordinary_rights(mut command: Command) -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;

@@ -1,4 +1,5 @@
-//! Overlays in the namespaces of a holder: of the machine for the superuser, of a process for an ordinary user.
+//! Overlays in the namespaces of a holder: those of the host for root, those of a process for an ordinary
+//! user.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -11,49 +12,49 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
+use workspace_host::disk_usage::measure;
 use workspace_host::overlay::{self, Overlay, Xattrs};
-use workspace_host::rights::Rights;
-use workspace_host::usage::measure;
+use workspace_host::privileged_files::PrivilegedFiles;
 
-use crate::guest::{Home, soon};
+use crate::guest::{Fixture, wait_until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        changes_come_to_the_upper_alone,
-        stacks_of_many_layers_are_mounted,
-        more_layers_than_the_kernel_takes_are_refused,
-        paths_may_be_long_and_odd,
-        a_place_is_mounted_once,
-        of_two_that_mount_at_once_one_does,
-        what_is_mounted_is_found_and_taken_away,
-        an_abandoned_overlay_is_gone_at_once,
-        what_cannot_be_mounted_is_explained,
-        readers_always_find_something_while_it_is_replaced,
-        what_has_no_mount_is_replaced_too,
-        who_is_inside_stays_in_the_replaced_one,
-        a_mount_outlives_whoever_made_it,
-        whoever_is_killed_at_whatever_moment_the_next_can_go_on,
+        only_the_upper_directory_changes,
+        overlays_of_many_layers_are_mounted,
+        too_many_layers_are_rejected,
+        long_and_unusual_paths_work,
+        a_mount_point_is_used_once,
+        of_two_concurrent_mounts_one_succeeds,
+        mounts_are_listed_and_unmounted,
+        an_abandoned_overlay_is_unmounted_at_once,
+        a_failed_mount_is_explained,
+        readers_see_no_gap_during_a_replacement,
+        replacing_nothing_mounts,
+        processes_keep_the_replaced_overlay,
+        a_mount_outlives_its_server,
+        after_a_kill_at_any_time_the_next_server_can_mount,
         the_probe_finds_overlays_and_leaves_nothing,
-        the_probe_says_what_a_filesystem_lacks,
+        the_probe_names_missing_features_of_a_filesystem,
         unreadable_files_are_opened,
         unreadable_directories_are_measured,
-        names_are_not_followed_and_nobody_waits,
+        opening_neither_follows_symlinks_nor_blocks,
         unreadable_trees_are_removed,
         deep_trees_are_removed,
-        what_is_mounted_or_linked_is_not_removed,
-        a_program_runs_inside_and_outlives_its_parent,
+        mounts_and_symlink_targets_are_not_removed,
+        a_command_runs_in_the_namespaces_and_outlives_its_parent,
         forged_attributes_are_data,
     ]
 }
 
-const WORD: &str = "overlays";
+const SELF_EXEC_ARG: &str = "overlays";
 
-/// Does what this process was started for, if that is to be killed meanwhile or to end.
+/// Runs a task that is to be killed, if this process was started for that.
 pub(crate) fn run() -> Option<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [word, task, home] = words.as_slice() else { return None };
-    if word != WORD {
+    if word != SELF_EXEC_ARG {
         return None;
     }
     let home = Path::new(home);
@@ -74,20 +75,20 @@ pub(crate) fn run() -> Option<ExitCode> {
         _ => {
             let script = "sleep 0.2; echo outlived > $0/outlived";
             let mut command = overlay::command(&holder, OsStr::new("sh"));
-            // Goes on when this process ends, so nobody waits for it.
+            // It outlives this process, so nobody waits for it.
             drop(command.args(["-c", script]).arg(home).spawn().unwrap());
         }
     }
     Some(ExitCode::SUCCESS)
 }
 
-fn start(task: &str, home: &Home) -> std::process::Child {
+fn start(task: &str, home: &Fixture) -> std::process::Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([WORD, task]).arg(home.path("")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args([SELF_EXEC_ARG, task]).arg(home.path("")).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
 
-/// Directories for one overlay.
+/// Directories of one overlay.
 pub(crate) struct Layers {
     pub(crate) lower: Vec<PathBuf>,
     pub(crate) upper: PathBuf,
@@ -96,7 +97,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Those in a directory, with one layer below.
+    /// Returns those in a directory, with one lower layer.
     fn of(directory: &Path) -> Self {
         let path = |name: &str| directory.join(name);
         Self { lower: vec![path("lower")], upper: path("upper"), work: path("work"), at: path("at") }
@@ -122,15 +123,15 @@ impl Layers {
     }
 }
 
-/// A home with layers, whose overlay is taken away in the end.
+/// Fixture with layers, whose overlay is unmounted at the end.
 pub(crate) struct Mounted {
-    pub(crate) home: Home,
+    pub(crate) home: Fixture,
     pub(crate) layers: Layers,
 }
 
 impl Mounted {
     pub(crate) fn new() -> Self {
-        let home = Home::new();
+        let home = Fixture::new();
         let layers = Layers::make(&home.path(""));
         Self { home, layers }
     }
@@ -148,7 +149,7 @@ impl Mounted {
         overlay::unmount(&self.home.holder, &self.layers.at).unwrap()
     }
 
-    /// What a command prints that runs where the overlay is seen, in it.
+    /// Runs a command in the overlay, in the namespaces of the holder. Returns its output.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> String {
         let mut command = overlay::command(&self.home.holder, OsStr::new("sh"));
@@ -165,7 +166,7 @@ impl Drop for Mounted {
     }
 }
 
-fn changes_come_to_the_upper_alone() {
+fn only_the_upper_directory_changes() {
     let mounted = Mounted::new();
     for name in ["stays", "goes", "changes", "d/x"] {
         let path = mounted.lower().join(name);
@@ -194,7 +195,7 @@ pub(crate) fn attribute(path: &Path, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&value[..length]).into_owned())
 }
 
-/// Whether the kernel takes layers one by one and can mount beneath another mount.
+/// Returns whether the kernel takes layers one by one and can mount beneath another mount.
 fn is_new_kernel() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
@@ -205,7 +206,7 @@ fn is_new_kernel() -> bool {
     new
 }
 
-fn stacks_of_many_layers_are_mounted() {
+fn overlays_of_many_layers_are_mounted() {
     let counts = if is_new_kernel() { &[1, 10, 64, 300][..] } else { &[1, 10, 64, 150] };
     for &count in counts {
         let mut mounted = Mounted::new();
@@ -221,9 +222,9 @@ fn stacks_of_many_layers_are_mounted() {
     }
 }
 
-fn more_layers_than_the_kernel_takes_are_refused() {
+fn too_many_layers_are_rejected() {
     let mut mounted = Mounted::new();
-    mounted.layers.lower = vec![mounted.home.path("lower"); overlay::LAYERS + 1];
+    mounted.layers.lower = vec![mounted.home.path("lower"); overlay::LAYERS_MAX + 1];
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
     assert!(error.to_string().contains("501 layers are too many, the kernel takes 500"), "{error}");
     mounted.layers.lower.clear();
@@ -231,7 +232,7 @@ fn more_layers_than_the_kernel_takes_are_refused() {
     assert!(error.to_string().contains("no layer"), "{error}");
 }
 
-fn paths_may_be_long_and_odd() {
+fn long_and_unusual_paths_work() {
     let long = ["x".repeat(200), "y".repeat(200), "z".repeat(200)].join("/");
     for name in [long.as_str(), "a b", "a:b", "a,b", r"a\b", r"a\:b,c=d  ", "ä\n\t'\"", "upperdir=x"] {
         let mut mounted = Mounted::new();
@@ -248,7 +249,7 @@ fn paths_may_be_long_and_odd() {
     }
 }
 
-fn a_place_is_mounted_once() {
+fn a_mount_point_is_used_once() {
     let mounted = Mounted::new();
     mounted.mount();
     let error = overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err();
@@ -256,7 +257,7 @@ fn a_place_is_mounted_once() {
     assert!(error.to_string().contains("where something is mounted"), "{error}");
 }
 
-fn of_two_that_mount_at_once_one_does() {
+fn of_two_concurrent_mounts_one_succeeds() {
     let mounted = Mounted::new();
     for _ in 0..10 {
         let mount = || overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).is_ok();
@@ -269,7 +270,7 @@ fn of_two_that_mount_at_once_one_does() {
     }
 }
 
-fn what_is_mounted_is_found_and_taken_away() {
+fn mounts_are_listed_and_unmounted() {
     let mounted = Mounted::new();
     let holder = &mounted.home.holder;
     let found = || overlay::mounted(holder, &mounted.home.path("")).unwrap();
@@ -277,7 +278,7 @@ fn what_is_mounted_is_found_and_taken_away() {
     assert!(!mounted.unmount());
     mounted.mount();
     assert_eq!(found(), std::slice::from_ref(&mounted.layers.at));
-    // Not itself, and not its neighbours.
+    // Neither itself nor its neighbours.
     assert!(overlay::mounted(holder, &mounted.layers.at).unwrap().is_empty());
     assert!(overlay::mounted(holder, &mounted.home.path("none")).unwrap().is_empty());
     mounted.sh("mount -t tmpfs none . && mount -t tmpfs none $1");
@@ -288,7 +289,7 @@ fn what_is_mounted_is_found_and_taken_away() {
     assert!(!overlay::unmount(holder, &mounted.home.path("none")).unwrap());
 }
 
-fn an_abandoned_overlay_is_gone_at_once() {
+fn an_abandoned_overlay_is_unmounted_at_once() {
     let mounted = Mounted::new();
     let holder = &mounted.home.holder;
     let abandon = || overlay::abandon(holder, &mounted.layers.at).unwrap();
@@ -303,7 +304,7 @@ fn an_abandoned_overlay_is_gone_at_once() {
     assert!(!overlay::abandon(holder, &mounted.home.path("none")).unwrap());
 }
 
-fn what_cannot_be_mounted_is_explained() {
+fn a_failed_mount_is_explained() {
     let mut mounted = Mounted::new();
     let refused = |mounted: &Mounted| {
         overlay::mount(&mounted.home.holder, &mounted.layers.overlay()).unwrap_err().to_string()
@@ -322,8 +323,8 @@ fn what_cannot_be_mounted_is_explained() {
     assert_eq!(error.os_error(), Some(Errno::NOENT.raw_os_error()), "{error}");
 }
 
-/// Two sets of layers for one place, whose files say which it is.
-fn two_for_one_place(mounted: &Mounted) -> [Layers; 2] {
+/// Returns two sets of layers for one mount point, whose files say which it is.
+fn two_for_one_mount_point(mounted: &Mounted) -> [Layers; 2] {
     ["one", "two"].map(|name| {
         let directory = mounted.home.path(name);
         let mut layers = Layers::make(&directory);
@@ -334,9 +335,9 @@ fn two_for_one_place(mounted: &Mounted) -> [Layers; 2] {
     })
 }
 
-fn readers_always_find_something_while_it_is_replaced() {
+fn readers_see_no_gap_during_a_replacement() {
     let mounted = Mounted::new();
-    let both = two_for_one_place(&mounted);
+    let both = two_for_one_mount_point(&mounted);
     let holder = &mounted.home.holder;
     overlay::mount(holder, &both[0].overlay()).unwrap();
     let script = "n=0; while ! test -e $2/stop; do n=$((n+1)); read word < $1/d/file || echo missing; \
@@ -358,9 +359,9 @@ fn readers_always_find_something_while_it_is_replaced() {
     assert_eq!(mounted.sh("cat d/file; grep -c \" $1 \" /proc/self/mountinfo"), "two\n1\n");
 }
 
-fn what_has_no_mount_is_replaced_too() {
+fn replacing_nothing_mounts() {
     let mounted = Mounted::new();
-    let [one, two] = two_for_one_place(&mounted);
+    let [one, two] = two_for_one_mount_point(&mounted);
     overlay::replace(&mounted.home.holder, &one.overlay()).unwrap();
     assert_eq!(mounted.sh("cat d/file"), "one\n");
     overlay::replace(&mounted.home.holder, &two.overlay()).unwrap();
@@ -370,9 +371,9 @@ fn what_has_no_mount_is_replaced_too() {
     assert_eq!(mounted.sh("cat d/file"), "two\n", "what cannot be mounted replaces nothing");
 }
 
-fn who_is_inside_stays_in_the_replaced_one() {
+fn processes_keep_the_replaced_overlay() {
     let mounted = Mounted::new();
-    let [one, two] = two_for_one_place(&mounted);
+    let [one, two] = two_for_one_mount_point(&mounted);
     let holder = &mounted.home.holder;
     overlay::mount(holder, &one.overlay()).unwrap();
     let mut command = overlay::command(holder, OsStr::new("sh"));
@@ -380,7 +381,7 @@ fn who_is_inside_stays_in_the_replaced_one() {
                   cat d/file $1/d/file; echo kept > kept";
     command.args(["-c", script, "sh"]).args([&mounted.layers.at, &mounted.home.path("")]);
     let inside = command.stdout(Stdio::piped()).spawn().unwrap();
-    soon("it is inside", || mounted.home.path("inside").exists());
+    wait_until("it is inside", || mounted.home.path("inside").exists());
     overlay::replace(holder, &two.overlay()).unwrap();
     fs::write(mounted.home.path("replaced"), "").unwrap();
     let output = inside.wait_with_output().unwrap();
@@ -388,7 +389,7 @@ fn who_is_inside_stays_in_the_replaced_one() {
     assert!(one.upper.join("kept").exists());
 }
 
-fn a_mount_outlives_whoever_made_it() {
+fn a_mount_outlives_its_server() {
     let mounted = Mounted::new();
     fs::write(mounted.lower().join("x"), "still there").unwrap();
     assert!(start("mount", &mounted.home).wait().unwrap().success());
@@ -396,7 +397,7 @@ fn a_mount_outlives_whoever_made_it() {
     assert!(mounted.unmount());
 }
 
-fn whoever_is_killed_at_whatever_moment_the_next_can_go_on() {
+fn after_a_kill_at_any_time_the_next_server_can_mount() {
     let mounted = Mounted::new();
     for round in 0..15 {
         let mut server = start("over and over", &mounted.home);
@@ -427,7 +428,7 @@ fn whoever_is_killed_at_whatever_moment_the_next_can_go_on() {
 }
 
 fn the_probe_finds_overlays_and_leaves_nothing() {
-    let home = Home::new();
+    let home = Fixture::new();
     let names = || fs::read_dir(home.path("")).unwrap().count();
     let before = names();
     let probe = || overlay::probe(&home.holder, &home.path("")).unwrap();
@@ -438,7 +439,7 @@ fn the_probe_finds_overlays_and_leaves_nothing() {
     assert!(error.contains("none cannot be under overlays: cannot make"), "{error}");
 }
 
-fn the_probe_says_what_a_filesystem_lacks() {
+fn the_probe_names_missing_features_of_a_filesystem() {
     let mounted = Mounted::new();
     mounted.mount();
     let refused = || overlay::probe(&mounted.home.holder, &mounted.layers.at).unwrap_err().to_string();
@@ -452,8 +453,8 @@ fn the_probe_says_what_a_filesystem_lacks() {
 }
 
 fn unreadable_files_are_opened() {
-    let home = Home::new();
-    let rights = Rights::of(&home.holder);
+    let home = Fixture::new();
+    let files = PrivilegedFiles::of(&home.holder);
     let closed = home.path("closed");
     fs::create_dir(&closed).unwrap();
     fs::write(closed.join("file"), "secret").unwrap();
@@ -463,7 +464,7 @@ fn unreadable_files_are_opened() {
     let directory = fs::File::open(home.path("")).unwrap();
     let open = |directory: &fs::File, name: &str, flags| {
         let name = CString::new(name).unwrap();
-        rights.open(directory.as_fd(), &name, flags).map(fs::File::from)
+        files.open(directory.as_fd(), &name, flags).map(fs::File::from)
     };
     let closed = open(&directory, "closed", OFlags::RDONLY | OFlags::DIRECTORY).unwrap();
     let file = open(&closed, "file", OFlags::RDONLY).unwrap();
@@ -474,30 +475,30 @@ fn unreadable_files_are_opened() {
 }
 
 fn unreadable_directories_are_measured() {
-    let home = Home::new();
+    let home = Fixture::new();
     let closed = home.path("closed");
     fs::create_dir_all(closed.join("inner")).unwrap();
     fs::write(closed.join("inner/file"), vec![1; 1 << 20]).unwrap();
     let open = measure(&home.holder, &home.path(""));
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(measure(&home.holder, &home.path("")), open);
-    // It can be looked into and not entered.
+    // It can be listed but not entered.
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o400)).unwrap();
     assert_eq!(measure(&home.holder, &home.path("")), open);
     assert!(open.bytes >= 1 << 20, "{open:?}");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-fn names_are_not_followed_and_nobody_waits() {
-    let home = Home::new();
-    let rights = Rights::of(&home.holder);
+fn opening_neither_follows_symlinks_nor_blocks() {
+    let home = Fixture::new();
+    let files = PrivilegedFiles::of(&home.holder);
     symlink("/etc/passwd", home.path("link")).unwrap();
     let pipe = Command::new("mkfifo").arg(home.path("pipe")).status().unwrap();
     assert!(pipe.success());
     let directory = fs::File::open(home.path("")).unwrap();
     let open = |name: &str, flags| {
         let name = CString::new(name).unwrap();
-        rights.open(directory.as_fd(), &name, flags).map_err(|error| error.os_error())
+        files.open(directory.as_fd(), &name, flags).map_err(|error| error.os_error())
     };
     let number = |errno: Errno| Some(Some(errno.raw_os_error()));
     assert_eq!(open("link", OFlags::RDONLY).err(), number(Errno::LOOP));
@@ -529,7 +530,7 @@ fn unreadable_trees_are_removed() {
 }
 
 fn deep_trees_are_removed() {
-    let home = Home::new();
+    let home = Fixture::new();
     for name in ["deep/workspace-removal-1/x", "deep/workspace-removal-3"] {
         fs::create_dir_all(home.path(name)).unwrap();
     }
@@ -543,7 +544,7 @@ fn deep_trees_are_removed() {
     assert!(!home.path("deep").exists());
 }
 
-fn what_is_mounted_or_linked_is_not_removed() {
+fn mounts_and_symlink_targets_are_not_removed() {
     let mounted = Mounted::new();
     fs::write(mounted.lower().join("x"), "kept").unwrap();
     fs::create_dir(mounted.home.path("tree")).unwrap();
@@ -558,10 +559,10 @@ fn what_is_mounted_or_linked_is_not_removed() {
     assert!(mounted.lower().join("x").exists() && !mounted.layers.upper.join("x").exists());
 }
 
-fn a_program_runs_inside_and_outlives_its_parent() {
+fn a_command_runs_in_the_namespaces_and_outlives_its_parent() {
     let mounted = Mounted::new();
     assert!(start("outlive", &mounted.home).wait().unwrap().success());
-    soon("it outlives its parent", || mounted.home.path("outlived").exists());
+    wait_until("it outlives its parent", || mounted.home.path("outlived").exists());
     fs::write(mounted.lower().join("x"), "").unwrap();
     mounted.mount();
     assert_eq!(mounted.sh("ls; id -u"), "x\n0\n");
@@ -569,15 +570,15 @@ fn a_program_runs_inside_and_outlives_its_parent() {
     assert_eq!(status.code(), Some(1));
     if let Holder::Process(process) = &mounted.home.holder {
         mounted.home.holder.end();
-        soon("the holder ends", || !process.is_running());
+        wait_until("the holder ends", || !process.is_running());
         let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();
         assert!(!output.status.success());
         assert_eq!(String::from_utf8_lossy(&output.stderr), "the holder is gone\n");
     }
 }
 
-/// What an agent sets through the mount never becomes a note of the overlay's own: it is refused, or comes to the
-/// upper under an escaped name.
+/// An attribute that is set through the mount never becomes metadata of the overlay: it is rejected, or
+/// stored under an escaped name.
 fn forged_attributes_are_data() {
     let mounted = Mounted::new();
     fs::create_dir(mounted.lower().join("d")).unwrap();
@@ -586,24 +587,24 @@ fn forged_attributes_are_data() {
     let own = overlay::xattrs(&mounted.home.holder).prefix();
     mounted.sh("mkdir n; touch f");
     let mut command = overlay::command(&mounted.home.holder, std::env::current_exe().unwrap().as_os_str());
-    let output = command.args([WORD, "forge"]).arg(&mounted.layers.at).output().unwrap();
+    let output = command.args([SELF_EXEC_ARG, "forge"]).arg(&mounted.layers.at).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
     let mut stored = String::new();
-    // What nothing was set on may not have come to the upper.
+    // Files without an attribute may not be in the upper directory.
     for path in ["f", "n", "d"].into_iter().filter(|path| mounted.layers.upper.join(path).exists()) {
         for name in attributes(&mounted.layers.upper.join(path)) {
             stored += &format!("{path} {name}\n");
         }
     }
-    // What is set in names of the overlay's is kept in others, since Linux 6.7, or refused.
+    // Since Linux 6.7 names of overlay metadata are stored escaped; before, they are rejected.
     let set = |name: &str| said.contains(&format!("{own}{name} set true"));
     let kept = |name: &str| stored.contains(&format!("{own}overlay.{name}\n"));
     for name in ["opaque", "redirect", "metacopy", "whiteout", "overlay.opaque"] {
         assert_eq!(set(name), kept(name), "{name}\n{said}\n{stored}");
     }
     let own_notes = ["origin", "impure", "uuid", "nlink"].map(|name| format!("{own}{name}"));
-    // With redirects the kernel makes every new directory opaque itself.
+    // With redirects the kernel makes every new directory opaque.
     let opaque = attribute(&mounted.layers.upper.join("n"), &format!("{own}opaque"));
     assert_ne!(opaque.as_deref(), Some("x"));
     for line in stored.lines().filter(|line| *line != format!("n {own}opaque")) {
@@ -617,7 +618,7 @@ fn forged_attributes_are_data() {
     assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "nor after it was mounted again");
 }
 
-/// Sets attributes with which overlays note things, and tells what came of each.
+/// Sets attributes with names of overlay metadata, and prints the outcome of each.
 fn forge(at: &Path) {
     let forged = [
         ("f", "whiteout", "y"),

@@ -1,46 +1,46 @@
-//! Sandboxes that run as users of their own over files that belong to one.
+//! Sandboxes with UIDs of their own, over files of one user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{launch, owner};
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{attach, swap};
 use workspace_mount::MountOptions;
 
-use crate::bounds::take_all_instances;
-use crate::guest::{Home, KEEP_DESCRIPTORS, Places, Sandbox};
-use crate::views::{self, World};
+use crate::bounds::use_all_inotify_instances;
+use crate::guest::{Fixture, KEEP_DESCRIPTORS, Sandbox, SandboxPaths};
+use crate::views::{self, ViewFixture};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![who_cannot_give_users_says_why];
+    let mut trials = crate::trials![the_probe_says_why_uids_are_not_available];
     let here = tempfile::tempdir().unwrap();
     let holder = Holder::find_or_start(here.path()).unwrap();
     let can = own_users::probe(&holder, here.path(), false);
     holder.end();
     match can {
         Ok(()) => trials.extend(crate::trials![
-            each_runs_as_a_user_of_its_own,
+            each_sandbox_runs_with_its_own_uid,
             groups_of_the_server_are_left,
             files_are_its_own_inside_and_those_of_all_on_the_disk,
-            layers_are_shared_between_users,
-            a_workspace_that_comes_later_is_shown_to_the_user,
-            a_lazy_view_is_shown_to_several_users,
-            pages_in_pipes_are_left_for_others,
-            descriptors_on_their_way_are_left_for_others,
-            inotify_is_left_for_others,
+            layers_are_shared_between_uids,
+            an_attached_workspace_is_id_mapped,
+            a_lazy_view_is_id_mapped_to_several_users,
+            pipe_pages_of_one_sandbox_do_not_starve_others,
+            descriptors_in_flight_do_not_starve_other_uids,
+            inotify_of_one_uid_does_not_starve_others,
         ]),
         Err(reason) => eprintln!("skipped: sandboxes have no users of their own here: {reason}"),
     }
     trials
 }
 
-fn who_cannot_give_users_says_why() {
-    let home = Home::new();
+fn the_probe_says_why_uids_are_not_available() {
+    let home = Fixture::new();
     let probed = own_users::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     if home.holder != Holder::Machine {
@@ -48,20 +48,20 @@ fn who_cannot_give_users_says_why() {
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
     }
-    // Nothing is left of the attempt.
+    // Nothing is left of the probe.
     assert!(!home.path("overlay-probe").exists());
 }
 
-/// A user for the sandbox of a home.
-fn user(home: &Home) -> u32 {
-    OwnUsers::default().give(home.id())
+/// Returns a UID for the sandbox of a home.
+fn user(home: &Fixture) -> u32 {
+    OwnUsers::default().allocate(home.id())
 }
 
-fn launch_own(home: &Home) -> Sandbox<'_> {
+fn launch_own(home: &Fixture) -> Sandbox<'_> {
     home.launch(|launch| launch.user = Some(user(home)))
 }
 
-/// A line of what the kernel tells of a process: its ids.
+/// Returns the ids in a line of `/proc/PID/status`.
 fn ids(sandbox: &Sandbox<'_>, name: &str) -> Vec<u32> {
     let status = fs::read_to_string(format!("/proc/{}/status", sandbox.process.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -76,14 +76,14 @@ fn uid(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().uid()
 }
 
-/// A file that belongs to the user that all sandboxes share.
+/// Writes a file of the user that all sandboxes share.
 fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     chown(path, Some(shared()), Some(shared())).unwrap();
 }
 
-fn each_runs_as_a_user_of_its_own() {
-    let homes = [Home::new(), Home::new(), Home::new()];
+fn each_sandbox_runs_with_its_own_uid() {
+    let homes = [Fixture::new(), Fixture::new(), Fixture::new()];
     let own: Vec<Sandbox<'_>> = homes[..2].iter().map(launch_own).collect();
     for (home, sandbox) in homes.iter().zip(&own) {
         assert_eq!(ids(sandbox, "Uid:"), [user(home); 4]);
@@ -94,29 +94,29 @@ fn each_runs_as_a_user_of_its_own() {
         assert_eq!(uid(&home.path("output")), user(home));
     }
     assert_ne!(user(&homes[0]), user(&homes[1]));
-    // One that is launched without, as older servers did.
+    // One without a UID of its own, as from older servers.
     let old = homes[2].launch(|_| {});
     assert_eq!(ids(&old, "Uid:"), [shared(); 4]);
     assert_eq!(own_users::of(&old.process).unwrap(), None);
 }
 
-/// The words of [`launch_in_groups`], the home behind them.
+/// First argument of [`run`]; the home follows.
 const IN_GROUPS: &str = "launch-in-groups";
 
-/// Runs as somebody who is in groups: launches a sandbox as a server would.
+/// Launches a sandbox as a user with supplementary groups.
 pub(crate) fn run() -> Option<std::process::ExitCode> {
     let mut words = std::env::args().skip(1);
     if words.next()? != IN_GROUPS {
         return None;
     }
     let home = PathBuf::from(words.next()?);
-    let places = Places::of(&home);
-    launch(&places.launch(&Holder::Machine)).unwrap();
+    let paths = SandboxPaths::of(&home);
+    launch(&paths.launch(&Holder::Machine)).unwrap();
     Some(std::process::ExitCode::SUCCESS)
 }
 
 fn groups_of_the_server_are_left() {
-    let home = Home::new();
+    let home = Fixture::new();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--groups", "4,24,27", "--"]).arg(std::env::current_exe().unwrap());
     assert!(command.arg(IN_GROUPS).arg(home.path("")).status().unwrap().success());
@@ -126,7 +126,7 @@ fn groups_of_the_server_are_left() {
 }
 
 fn files_are_its_own_inside_and_those_of_all_on_the_disk() {
-    let home = Home::new();
+    let home = Fixture::new();
     let at = |name: &str| home.path("workspace").join(name);
     put(&at("given"), "old");
     fs::set_permissions(at("given"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -137,7 +137,7 @@ fn files_are_its_own_inside_and_those_of_all_on_the_disk() {
     );
     let made = "cd /workspace; mkdir d && touch d/f && ln -s f d/l && mkfifo d/p && chmod 6755 d/f && chown 1000:1000 d/f && \
                 stat -c '%u %g %a' d/f && (chown 0 d/f 2>/dev/null || echo refused)";
-    // A change of the owner takes set-id bits away, as anywhere.
+    // Changing the owner removes set-ID bits, as anywhere.
     assert_eq!(sandbox.sh(made), "1000 1000 755\nrefused\n");
     assert_eq!(sandbox.sh("cd /workspace; chmod 6755 d/f && stat -c %a d/f"), "6755\n");
     for name in ["given", "d", "d/f", "d/l", "d/p"] {
@@ -145,12 +145,12 @@ fn files_are_its_own_inside_and_those_of_all_on_the_disk() {
         assert_eq!(fs::symlink_metadata(at(name)).unwrap().gid(), shared(), "{name}");
     }
     assert_eq!(fs::metadata(at("d/f")).unwrap().mode() & 0o7777, 0o6755);
-    // What the kernel counts by the user of files is on the disk too, and not another's.
+    // Files that the kernel counts per user are on disk too, under the shared one.
     assert_eq!(sandbox.sh("cd /workspace; rm -r d given && ls"), "");
 }
 
-/// An overlay for the sandbox of a home, over a layer that others use too.
-fn mount_over(home: &Home, layers: &[PathBuf], user: Option<u32>) -> PathBuf {
+/// Mounts an overlay for the sandbox of a home, over a shared layer.
+fn mount_over(home: &Fixture, layers: &[PathBuf], user: Option<u32>) -> PathBuf {
     let [upper, work, at] = ["place/upper", "place/work", "place/mount"].map(|name| home.path(name));
     for made in [&upper, &work, &at] {
         fs::create_dir_all(made).unwrap();
@@ -161,8 +161,8 @@ fn mount_over(home: &Home, layers: &[PathBuf], user: Option<u32>) -> PathBuf {
     at
 }
 
-/// A mount that goes before the home does.
-struct Mounted<'a>(&'a Home);
+/// Mount that ends before its fixture.
+struct Mounted<'a>(&'a Fixture);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
@@ -170,15 +170,15 @@ impl Drop for Mounted<'_> {
     }
 }
 
-fn layers_are_shared_between_users() {
-    let homes = [Home::new(), Home::new(), Home::new()];
+fn layers_are_shared_between_uids() {
+    let homes = [Fixture::new(), Fixture::new(), Fixture::new()];
     let layer = homes[0].path("layer");
     fs::create_dir(&layer).unwrap();
     chown(&layer, Some(shared()), Some(shared())).unwrap();
     put(&layer.join("file"), "old\n");
     put(&layer.join("gone"), "");
     fs::set_permissions(layer.join("file"), fs::Permissions::from_mode(0o600)).unwrap();
-    // The last as older servers did.
+    // The last one as from older servers.
     let users = [Some(user(&homes[0])), Some(user(&homes[1])), None];
     for (home, user) in homes.iter().zip(users) {
         let at = mount_over(home, std::slice::from_ref(&layer), user);
@@ -197,8 +197,8 @@ fn layers_are_shared_between_users() {
     assert_eq!(fs::read_to_string(layer.join("file")).unwrap(), "old\n");
 }
 
-fn a_workspace_that_comes_later_is_shown_to_the_user() {
-    let home = Home::new();
+fn an_attached_workspace_is_id_mapped() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| {
         launch.user = Some(user(&home));
         launch.workspace = None;
@@ -229,20 +229,20 @@ fn a_workspace_that_comes_later_is_shown_to_the_user() {
     assert_eq!(uid(&home.path("other/file")), shared());
 }
 
-fn a_lazy_view_is_shown_to_several_users() {
+fn a_lazy_view_is_id_mapped_to_several_users() {
     if !views::possible() || own_users::probe(&Holder::Machine, &std::env::temp_dir(), true).is_err() {
         return;
     }
-    let homes = [Home::new(), Home::new()];
-    let world = World::new();
-    let snapshot = world.commit(|tree| {
+    let homes = [Fixture::new(), Fixture::new()];
+    let fixture = ViewFixture::new();
+    let snapshot = fixture.commit(|tree| {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
     });
-    world.serve(&MountOptions { owner: owner(&Holder::Machine), ..MountOptions::default() });
-    assert!(own_users::can_show(&world.view()));
+    fixture.serve(&MountOptions { owner: owner(&Holder::Machine), ..MountOptions::default() });
+    assert!(own_users::can_idmap(&fixture.view()));
     for home in &homes {
-        let at = mount_over(home, &[world.of(&snapshot)], Some(user(home)));
+        let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));
         let _mounted = Mounted(home);
         let sandbox = home.launch(|launch| {
             launch.user = Some(user(home));
@@ -254,40 +254,41 @@ fn a_lazy_view_is_shown_to_several_users() {
     }
 }
 
-/// Makes pipes until they are smaller than usual, 5,000 at most, and keeps them until the sandbox ends; the size of the first.
-fn take_all_pipe_pages(sandbox: &Sandbox<'_>) -> u64 {
+/// Creates pipes until they get smaller than usual, at most 5,000, and keeps them until the sandbox ends.
+/// Returns the size of the first.
+fn use_all_pipe_pages(sandbox: &Sandbox<'_>) -> u64 {
     let take = "$| = 1; my (@kept, $first); for (1..5000) { pipe(my $r, my $w) or last; push @kept, $r, $w; \
                 my $size = fcntl($r, 1032, 0); $first //= $size; last if $size < 65536 } \
                 print qq($first\\n); close STDOUT; sleep 100";
     sandbox.sh(&format!("(perl -e '{take}' 2>/dev/null &) | head -1")).trim().parse().unwrap()
 }
 
-fn pages_in_pipes_are_left_for_others() {
+fn pipe_pages_of_one_sandbox_do_not_starve_others() {
     let most = fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
     let most: u64 = most.trim().parse().unwrap();
     if !(1024..=65_536).contains(&most) {
         eprintln!("not asserted, because a user of this machine may have {most} pages in pipes");
         return;
     }
-    let homes: Vec<Home> = (0..4).map(|_| Home::new()).collect();
+    let homes: Vec<Fixture> = (0..4).map(|_| Fixture::new()).collect();
     let own: Vec<Sandbox<'_>> = homes[..2].iter().map(launch_own).collect();
-    assert_eq!([take_all_pipe_pages(&own[0]), take_all_pipe_pages(&own[1])], [65_536; 2]);
-    // Without a user of its own, the second finds nothing.
+    assert_eq!([use_all_pipe_pages(&own[0]), use_all_pipe_pages(&own[1])], [65_536; 2]);
+    // Without a UID of its own the second one gets nothing.
     let sharing: Vec<Sandbox<'_>> = homes[2..].iter().map(|home| home.launch(|_| {})).collect();
-    take_all_pipe_pages(&sharing[0]);
-    assert!(take_all_pipe_pages(&sharing[1]) < 65_536);
+    use_all_pipe_pages(&sharing[0]);
+    assert!(use_all_pipe_pages(&sharing[1]) < 65_536);
 }
 
-fn descriptors_on_their_way_are_left_for_others() {
-    let homes = [Home::new(), Home::new()];
+fn descriptors_in_flight_do_not_starve_other_uids() {
+    let homes = [Fixture::new(), Fixture::new()];
     let own: Vec<Sandbox<'_>> = homes.iter().map(launch_own).collect();
     let kept: Vec<usize> = own.iter().map(|sandbox| sandbox.sh(KEEP_DESCRIPTORS).parse().unwrap()).collect();
     assert!(kept[0] > 1024 && kept[0] == kept[1], "{kept:?}");
 }
 
-fn inotify_is_left_for_others() {
-    let homes: Vec<Home> = (0..5).map(|_| Home::new()).collect();
+fn inotify_of_one_uid_does_not_starve_others() {
+    let homes: Vec<Fixture> = (0..5).map(|_| Fixture::new()).collect();
     let own: Vec<Sandbox<'_>> = homes.iter().map(launch_own).collect();
-    let taken: Vec<u64> = own.iter().map(take_all_instances).collect();
+    let taken: Vec<u64> = own.iter().map(use_all_inotify_instances).collect();
     assert!(taken[0] >= 16 && taken.iter().all(|one| *one == taken[0]), "{taken:?}");
 }

@@ -1,4 +1,4 @@
-//! What a workspace may hold, where the filesystem of temporary files has project quotas.
+//! Quotas of workspaces, where the filesystem of temporary files has project quotas.
 
 use std::fs;
 use std::path::Path;
@@ -6,26 +6,27 @@ use std::path::Path;
 use libtest_mimic::Trial;
 use workspace_host::{HostError, quota};
 
-use crate::guest::{Home, soon};
+use crate::guest::{Fixture, wait_until};
 
 const LIMIT: u64 = 4 << 20;
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        a_quota_refuses_what_does_not_fit_and_the_sandbox_goes_on,
-        a_quota_can_be_lifted_and_set_again,
-        every_directory_has_a_quota_of_its_own,
-        nobody_inside_leaves_the_quota,
+        a_quota_rejects_writes_and_the_sandbox_continues,
+        a_quota_can_be_released_and_set_again,
+        every_directory_has_its_own_quota,
+        the_quota_cannot_be_left_from_inside,
         a_directory_without_a_quota_is_not_counted,
     ]
 }
 
-/// Whether a program said that it may write no more. XFS says of a full project what it says of a full disk.
-fn is_refused(printed: &str) -> bool {
+/// Returns whether a program reported that it may not write more. XFS reports a full project like a full
+/// disk.
+fn is_rejected(printed: &str) -> bool {
     ["Disk quota exceeded", "No space left on device"].iter().any(|refusal| printed.contains(refusal))
 }
 
-/// Limits a directory; if that cannot be had here, says why.
+/// Sets a quota on a directory. Prints the reason and returns false if that is not possible.
 #[track_caller]
 fn limit(directory: &Path) -> bool {
     match quota::limit(directory, LIMIT) {
@@ -40,30 +41,30 @@ fn limit(directory: &Path) -> bool {
     }
 }
 
-fn a_quota_refuses_what_does_not_fit_and_the_sandbox_goes_on() {
-    let home = Home::new();
+fn a_quota_rejects_writes_and_the_sandbox_continues() {
+    let home = Fixture::new();
     let workspace = home.path("workspace");
     if !limit(&workspace) {
         return;
     }
     let sandbox = home.launch(|_| {});
     let printed = sandbox.sh("cd /workspace; mkdir deep; head -c 8M /dev/zero > deep/x; echo ended");
-    assert!(is_refused(&printed) && printed.ends_with("ended\n"), "{printed}");
+    assert!(is_rejected(&printed) && printed.ends_with("ended\n"), "{printed}");
     let used = quota::used(&workspace).unwrap().unwrap().bytes;
     assert!((LIMIT - (64 << 10)..=LIMIT).contains(&used), "{used}");
     assert_eq!(sandbox.sh("cd /workspace; rm deep/x; echo more > y; cat y"), "more\n");
-    soon("what was removed is free", || quota::used(&workspace).unwrap().unwrap().bytes < 64 << 10);
+    wait_until("what was removed is free", || quota::used(&workspace).unwrap().unwrap().bytes < 64 << 10);
     let many =
         "cd /workspace; mkdir many; cd many; perl -e 'open F, \">\", $_ or die \"$_: $!\" for 1..5000'";
     let printed = sandbox.sh(many);
-    assert!(is_refused(&printed), "{printed}");
-    // They hold nothing, and are counted.
+    assert!(is_rejected(&printed), "{printed}");
+    // They are empty, but counted.
     let used = quota::used(&workspace).unwrap().unwrap();
     assert!(used.files > 4_000 && used.bytes < 1 << 20, "{used:?}");
 }
 
-fn a_quota_can_be_lifted_and_set_again() {
-    let home = Home::new();
+fn a_quota_can_be_released_and_set_again() {
+    let home = Fixture::new();
     let workspace = home.path("workspace");
     if !limit(&workspace) {
         return;
@@ -73,12 +74,12 @@ fn a_quota_can_be_lifted_and_set_again() {
     quota::release(&workspace).unwrap();
     assert_eq!(sandbox.sh(write), format!("{}\n", 8 << 20));
     assert!(limit(&workspace));
-    assert!(is_refused(&sandbox.sh(write)));
+    assert!(is_rejected(&sandbox.sh(write)));
     quota::release(&workspace).unwrap();
     quota::release(&home.path("nowhere")).unwrap();
 }
 
-fn every_directory_has_a_quota_of_its_own() {
+fn every_directory_has_its_own_quota() {
     let home = tempfile::tempdir().unwrap();
     let directories = ["a", "b", "c"].map(|name| home.path().join(name));
     for (size, directory) in directories.iter().enumerate() {
@@ -92,21 +93,21 @@ fn every_directory_has_a_quota_of_its_own() {
     assert_eq!(used, [1, 2, 3]);
     fs::remove_dir_all(&directories[1]).unwrap();
     assert_eq!(quota::used(&directories[1]).unwrap(), None);
-    // Whoever comes into its place begins with nothing.
+    // A new directory in its place starts without usage.
     fs::create_dir(&directories[1]).unwrap();
     assert_eq!(quota::used(&directories[1]).unwrap(), None);
     assert!(limit(&directories[1]));
     assert_eq!(quota::used(&directories[1]).unwrap().unwrap().bytes >> 20, 0);
 }
 
-fn nobody_inside_leaves_the_quota() {
-    let home = Home::new();
+fn the_quota_cannot_be_left_from_inside() {
+    let home = Fixture::new();
     let workspace = home.path("workspace");
     if !limit(&workspace) {
         return;
     }
     let sandbox = home.launch(|_| {});
-    // Neither the project nor whether it is inherited can be set to nothing.
+    // Neither the project nor its inheritance can be reset.
     let attempt = "cd /workspace; mkdir own; touch own/file; perl -e '
         for my $path (\"/workspace\", \"own\", \"own/file\") {
             open my $file, \"<\", $path or die;
@@ -120,7 +121,7 @@ fn nobody_inside_leaves_the_quota() {
             }
         }'; head -c 8M /dev/zero > own/file";
     let printed = sandbox.sh(attempt);
-    assert!(is_refused(&printed) && !printed.contains("in no project"), "{printed}");
+    assert!(is_rejected(&printed) && !printed.contains("in no project"), "{printed}");
     assert!(printed.contains("stays") && !printed.contains("went"), "{printed}");
 }
 

@@ -1,58 +1,58 @@
-//! Sandboxes whose workspace is replaced while they run, and who uses it.
+//! Swapping the workspace of a running sandbox, and its users.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use workspace_host::users::{User, Users, Why, end_users, users};
+use workspace_host::workspace_users::{User, Users, Why, end_users, users};
 use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
 
-use crate::guest::{Home, Sandbox, soon};
+use crate::guest::{Fixture, Sandbox, wait_until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        whoever_uses_the_workspace_is_found,
+        users_of_the_workspace_are_found,
         a_program_whose_first_thread_ended_is_found,
         a_program_in_an_overlay_is_found,
-        whoever_uses_the_workspace_is_ended,
-        who_does_not_listen_is_killed,
-        where_there_is_no_workspace_nobody_uses_it,
-        another_workspace_takes_its_place,
-        a_reader_finds_the_one_or_the_other,
-        whoever_is_in_a_directory_of_the_old_one_stays_there,
-        whoever_is_in_the_workspace_itself_goes_along,
-        a_helper_that_is_killed_leaves_the_one_or_the_other,
-        a_helper_that_is_late_changes_nothing,
-        a_helper_that_stalls_ends_itself,
-        a_file_that_is_open_for_writing_keeps_the_old_one,
+        users_of_the_workspace_are_ended,
+        processes_that_ignore_sigterm_are_killed,
+        without_a_workspace_there_are_no_users,
+        a_workspace_is_replaced,
+        a_reader_sees_the_old_or_the_new_workspace,
+        a_process_in_a_subdirectory_keeps_the_old_workspace,
+        a_process_at_the_root_moves_to_the_new_workspace,
+        a_killed_helper_leaves_the_old_or_the_new_workspace,
+        a_late_helper_changes_nothing,
+        a_hanging_helper_is_killed_at_its_deadline,
+        a_file_open_for_writing_prevents_a_swap,
         without_a_workspace_there_is_nothing_to_swap,
     ]
 }
 
-/// Starts something inside that goes on after the command.
+/// Starts a command inside that continues in the background.
 fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
     assert_eq!(sandbox.sh(&format!("({text}) >/dev/null 2>&1 </dev/null &")), "");
 }
 
-fn found(home: &Home, sandbox: &Sandbox<'_>) -> Vec<User> {
+fn found(home: &Fixture, sandbox: &Sandbox<'_>) -> Vec<User> {
     users(&home.holder, &sandbox.process).unwrap()
 }
 
-/// Waits until so many use the workspace.
+/// Waits until the workspace has this many users.
 #[track_caller]
-fn wait_for(home: &Home, sandbox: &Sandbox<'_>, count: usize) -> Vec<User> {
-    soon("they use it", || found(home, sandbox).len() == count);
+fn wait_for(home: &Fixture, sandbox: &Sandbox<'_>, count: usize) -> Vec<User> {
+    wait_until("they use it", || found(home, sandbox).len() == count);
     found(home, sandbox)
 }
 
-fn whoever_uses_the_workspace_is_found() {
-    let home = Home::new();
+fn users_of_the_workspace_are_found() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     assert_eq!(found(&home, &sandbox), []);
     start_inside(&sandbox, "cd /tmp; exec sleep 100");
-    // It would go along.
+    // It would move along.
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    soon("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
     for (text, command, why) in [
         ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", Why::Cwd),
         ("exec 9>/workspace/file; exec sleep 100", "sleep", Why::Descriptor),
@@ -60,8 +60,8 @@ fn whoever_uses_the_workspace_is_found() {
         ("cp /bin/sleep '/workspace/a b'; exec '/workspace/a b' 100", "a b", Why::Mapping),
     ] {
         start_inside(&sandbox, text);
-        // The shell that becomes it may be found before.
-        soon("it is found as what it is", || {
+        // The shell that executes it may be found before.
+        wait_until("it is found as what it is", || {
             let found = found(&home, &sandbox);
             found.len() == 1 && (found[0].command.as_str(), found[0].why) == (command, why)
         });
@@ -73,7 +73,7 @@ fn whoever_uses_the_workspace_is_found() {
 }
 
 fn a_program_whose_first_thread_ended_is_found() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let program = r#"mkdir /workspace/deep; cd /workspace/deep; exec python3 -c '
 import ctypes, threading, time
@@ -82,7 +82,7 @@ open("/tmp/ready", "w")
 ctypes.CDLL(None).syscall(60, 0)
 '"#;
     start_inside(&sandbox, program);
-    soon("its first thread ended", || {
+    wait_until("its first thread ended", || {
         sandbox.sh("cat /proc/[0-9]*/stat | grep '(python3) Z'; ls /tmp").contains("Z")
     });
     let found = found(&home, &sandbox);
@@ -90,12 +90,12 @@ ctypes.CDLL(None).syscall(60, 0)
     end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::Bound).unwrap();
 }
 
-/// What is mapped from an overlay is a file of a layer to the kernel.
+/// A mapping in an overlay is a file of a layer to the kernel.
 fn a_program_in_an_overlay_is_found() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let home = Home::new();
+    let home = Fixture::new();
     let path = |name: &str| home.path(name).display().to_string();
     for name in ["lower", "upper", "work"] {
         std::fs::create_dir(home.path(name)).unwrap();
@@ -113,8 +113,8 @@ fn a_program_in_an_overlay_is_found() {
     mount(&["umount", "-l", &path("workspace")]);
 }
 
-fn whoever_uses_the_workspace_is_ended() {
-    let home = Home::new();
+fn users_of_the_workspace_are_ended() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     sandbox.sh("mkdir /workspace/deep");
     start_inside(&sandbox, "exec sleep 100");
@@ -131,12 +131,12 @@ fn whoever_uses_the_workspace_is_ended() {
     assert_eq!(sandbox.sh("cat /proc/[0-9]*/stat | grep -c '(sleep) S'"), "1\n");
 }
 
-fn who_does_not_listen_is_killed() {
-    let home = Home::new();
+fn processes_that_ignore_sigterm_are_killed() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let deaf = "trap '' TERM; mkdir /workspace/deep; cd /workspace/deep; touch ../ready; while :; do sleep 0.01; done";
     start_inside(&sandbox, deaf);
-    soon("it is there", || home.path("workspace/ready").exists());
+    wait_until("it is there", || home.path("workspace/ready").exists());
     let grace = Duration::from_millis(100);
     let ended = end_users(&home.holder, &sandbox.process, grace, Users::Bound).unwrap();
     assert!(ended.iter().any(|user| user.command == "sh"), "{ended:?}");
@@ -144,24 +144,24 @@ fn who_does_not_listen_is_killed() {
     assert_eq!(sandbox.sh("echo works"), "works\n");
 }
 
-fn where_there_is_no_workspace_nobody_uses_it() {
-    let home = Home::new();
+fn without_a_workspace_there_are_no_users() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    soon("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
     assert_eq!(found(&home, &sandbox), []);
 }
 
-/// A directory to become a workspace.
-fn other(home: &Home, name: &str) -> std::path::PathBuf {
+/// Creates a directory that becomes a workspace.
+fn other(home: &Fixture, name: &str) -> std::path::PathBuf {
     let path = home.path(name);
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("name"), format!("{name}\n")).unwrap();
     path
 }
 
-fn another_workspace_takes_its_place() {
-    let home = Home::new();
+fn a_workspace_is_replaced() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     for name in ["one", "two", "three"] {
         swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
@@ -176,8 +176,8 @@ fn another_workspace_takes_its_place() {
     }
 }
 
-fn a_reader_finds_the_one_or_the_other() {
-    let home = Home::new();
+fn a_reader_sees_the_old_or_the_new_workspace() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
@@ -187,53 +187,53 @@ my %seen;
 until (-e "/tmp/end") { open(F, "/workspace/name") ? $seen{<F>}++ : $seen{"$!\n"}++; close F }
 open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tmp/told"'"#;
     start_inside(&sandbox, reader);
-    soon("it reads", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("it reads", || sandbox.sh("ls /tmp") == "ready\n");
     for step in 0..50 {
         swap(&home.holder, &sandbox.process, &workspaces[step % 2]).unwrap();
     }
     sandbox.sh("touch /tmp/end");
-    soon("it tells", || sandbox.sh("ls /tmp").contains("told"));
+    wait_until("it tells", || sandbox.sh("ls /tmp").contains("told"));
     assert_eq!(sandbox.sh("cat /tmp/told"), "one\ntwo\n");
 }
 
-fn whoever_is_in_a_directory_of_the_old_one_stays_there() {
-    let home = Home::new();
+fn a_process_in_a_subdirectory_keeps_the_old_workspace() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let count = "mkdir /workspace/deep; cd /workspace/deep; while :; do echo x >> count; sleep 0.01; done";
     start_inside(&sandbox, count);
-    soon("it counts", || home.path("workspace/deep/count").exists());
+    wait_until("it counts", || home.path("workspace/deep/count").exists());
     let new = other(&home, "one");
-    // It may have the file open just now, since nothing stands still here.
-    soon("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
+    // It may have the file open at this moment, because nothing is frozen here.
+    wait_until("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
     let size = || std::fs::metadata(home.path("workspace/deep/count")).unwrap().len();
     let before = size();
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(size(), before, "the old one is written to");
     assert!(!home.path("one/deep").exists());
-    // It is not a user of the new one.
+    // It does not use the new one.
     assert_eq!(found(&home, &sandbox), []);
 }
 
-fn whoever_is_in_the_workspace_itself_goes_along() {
-    let home = Home::new();
+fn a_process_at_the_root_moves_to_the_new_workspace() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     for name in ["one", "two", "three"] {
         swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
-        soon("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
     }
     let all = end_users(&home.holder, &sandbox.process, Duration::from_secs(10), Users::All).unwrap();
     assert!(all.iter().any(|user| user.why == Why::Cwd && user.command == "sh"), "{all:?}");
 }
 
-fn a_helper_that_is_killed_leaves_the_one_or_the_other() {
-    let home = Home::new();
+fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     let is_seen = |name: &str| {
-        soon("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
         assert_eq!(sandbox.sh("cat /workspace/name"), format!("{name}\n"));
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
         assert_eq!(sandbox.sh("touch /workspace/written && echo yes"), "yes\n");
@@ -241,22 +241,22 @@ fn a_helper_that_is_killed_leaves_the_one_or_the_other() {
     is_seen("one");
     for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted, SwapStep::Detached] {
         for (name, to) in [("two", &workspaces[1]), ("one", &workspaces[0])] {
-            // Something may have a file open for writing just now, since nothing stands still here.
-            soon("a helper is killed", || {
+            // A process may have a file open for writing at this moment, because nothing is frozen here.
+            wait_until("a helper is killed", || {
                 let killed = swap_killed(&home.holder, &sandbox.process, to, step).unwrap_err().to_string();
                 assert!(killed.contains("without a word") || killed.contains("open for writing"), "{killed}");
                 killed.contains("without a word")
             });
-            // Whoever comes next finishes it, or begins anew.
-            soon("it is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            // The next swap finishes it, or starts again.
+            wait_until("it is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
             is_seen(name);
         }
     }
     sandbox.sh("touch /tmp/end");
 }
 
-fn a_helper_that_is_late_changes_nothing() {
-    let home = Home::new();
+fn a_late_helper_changes_nothing() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
@@ -266,8 +266,8 @@ fn a_helper_that_is_late_changes_nothing() {
     assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
 }
 
-fn a_helper_that_stalls_ends_itself() {
-    let home = Home::new();
+fn a_hanging_helper_is_killed_at_its_deadline() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
@@ -276,33 +276,33 @@ fn a_helper_that_stalls_ends_itself() {
         let stalled = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (limit, Some(step)));
         let stalled = stalled.unwrap_err().to_string();
         assert!(stalled.contains("without a word"), "{stalled}");
-        // The next one finds what it left, and puts it right.
+        // The next swap finds what it left, and repairs it.
         swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
         assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
     }
 }
 
-fn a_file_that_is_open_for_writing_keeps_the_old_one() {
-    let home = Home::new();
+fn a_file_open_for_writing_prevents_a_swap() {
+    let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "exec 3> /workspace/open; exec sleep 1000");
-    soon("it is open", || home.path("workspace/open").exists());
+    wait_until("it is open", || home.path("workspace/open").exists());
     let error = swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
     assert!(error.to_string().contains("open for writing"), "{error}");
-    // Everything is as it was.
+    // Nothing has changed.
     start_inside(&sandbox, "echo more > /workspace/more");
-    soon("it is written", || home.path("workspace/more").exists());
+    wait_until("it is written", || home.path("workspace/more").exists());
 }
 
 fn without_a_workspace_there_is_nothing_to_swap() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     let error = swap(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
     assert!(error.to_string().contains("no workspace"), "{error}");
     let process: &Process = &sandbox.process;
     process.kill();
-    soon("it ends", || !process.is_running());
+    wait_until("it ends", || !process.is_running());
     for error in [
         swap(&home.holder, process, &home.path("workspace")).unwrap_err(),
         users(&home.holder, process).unwrap_err(),

@@ -1,4 +1,4 @@
-//! Sandboxes over a root filesystem of their own.
+//! Sandboxes with a root filesystem from a directory.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -8,21 +8,21 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use workspace_host::launch::Template;
 
-use crate::guest::{Home, Sandbox};
+use crate::guest::{Fixture, Sandbox};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         a_directory_becomes_the_root,
-        a_template_stays_as_it_is,
-        what_every_sandbox_has_is_there,
-        a_user_of_the_templates_own_is_kept,
-        the_template_decides_nothing_by_symlinks,
-        a_template_that_is_not_there_is_said_so,
+        a_template_is_not_modified,
+        a_template_gets_what_every_sandbox_has,
+        a_user_of_the_template_is_kept,
+        symlinks_of_the_template_redirect_nothing,
+        a_missing_template_is_reported,
     ]
 }
 
-/// A root filesystem of busybox, and what the guest of these tests needs.
-pub(crate) fn template(home: &Home) -> PathBuf {
+/// Creates a root filesystem with busybox, and what the guest of these tests needs.
+pub(crate) fn template(home: &Fixture) -> PathBuf {
     let root = home.path("template");
     for name in ["bin", "etc", "usr/lib", "srv"] {
         fs::create_dir_all(root.join(name)).unwrap();
@@ -54,17 +54,17 @@ fn libraries_of(program: &Path) -> Vec<PathBuf> {
     words.map(PathBuf::from).collect()
 }
 
-/// Lets everybody read.
+/// Makes everything readable.
 fn open(root: &Path) {
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn over<'a>(home: &'a Home, root: &Path) -> Sandbox<'a> {
+fn over<'a>(home: &'a Fixture, root: &Path) -> Sandbox<'a> {
     home.launch(|launch| launch.template = Template::Directory(root.to_owned()))
 }
 
 fn a_directory_becomes_the_root() {
-    let home = Home::new();
+    let home = Fixture::new();
     let sandbox = over(&home, &template(&home));
     assert_eq!(sandbox.sh("cat /srv/greeting"), "hello\n");
     assert_eq!(
@@ -74,10 +74,10 @@ fn a_directory_becomes_the_root() {
     assert_eq!(sandbox.sh("id -u; whoami; hostname"), format!("1000\nsandbox\n{}\n", home.id()));
 }
 
-fn a_template_stays_as_it_is() {
-    let home = Home::new();
+fn a_template_is_not_modified() {
+    let home = Fixture::new();
     let root = template(&home);
-    // Whoever imports templates may keep them to himself.
+    // The directory above may be private.
     fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o700)).unwrap();
     let sandbox = over(&home, &root);
     let (_, before) = (sandbox.sh("true"), listing(&root));
@@ -97,8 +97,8 @@ fn listing(root: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn what_every_sandbox_has_is_there() {
-    let home = Home::new();
+fn a_template_gets_what_every_sandbox_has() {
+    let home = Fixture::new();
     let sandbox = over(&home, &template(&home));
     fs::write(home.path("workspace/file"), "mine\n").unwrap();
     assert_eq!(sandbox.sh("cat /workspace/file"), "mine\n");
@@ -120,16 +120,16 @@ fn what_every_sandbox_has_is_there() {
     }
 }
 
-fn a_user_of_the_templates_own_is_kept() {
-    let home = Home::new();
+fn a_user_of_the_template_is_kept() {
+    let home = Fixture::new();
     let root = template(&home);
     fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\nnode:x:1000:1000::/home/node:/bin/sh\n")
         .unwrap();
     assert_eq!(over(&home, &root).sh("whoami"), "node\n");
 }
 
-fn the_template_decides_nothing_by_symlinks() {
-    let home = Home::new();
+fn symlinks_of_the_template_redirect_nothing() {
+    let home = Fixture::new();
     let root = template(&home);
     let outside = home.path("outside");
     fs::create_dir(&outside).unwrap();
@@ -145,8 +145,8 @@ fn the_template_decides_nothing_by_symlinks() {
     assert_eq!(there, ["passwd"]);
 }
 
-fn a_template_that_is_not_there_is_said_so() {
-    let home = Home::new();
+fn a_missing_template_is_reported() {
+    let home = Fixture::new();
     let path = home.path("nothing");
     let error = home.try_launch(|launch| launch.template = Template::Directory(path)).unwrap_err();
     assert!(error.to_string().contains("nothing: No such file"), "{error}");

@@ -1,4 +1,4 @@
-//! A server that is the superuser of a user namespace with some of the machine's ids, as in a container.
+//! A server that is root of a user namespace with some ids of the host, as in a container.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,51 +8,51 @@ use std::process::{Child, Command, Stdio};
 use libtest_mimic::Trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // Whoever is in such a namespace runs the other tests.
-    if !is_superuser_of_the_machine() {
+    // In such a namespace the other tests run.
+    if !is_root_of_the_host() {
         return Vec::new();
     }
     crate::trials![
-        a_superuser_of_65536_ids_makes_sandboxes,
-        a_superuser_of_few_ids_makes_sandboxes,
-        a_superuser_of_one_id_makes_sandboxes,
+        root_of_65536_ids_launches_sandboxes,
+        root_of_few_ids_launches_sandboxes,
+        root_of_one_id_launches_sandboxes,
     ]
 }
 
-fn is_superuser_of_the_machine() -> bool {
+fn is_root_of_the_host() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     rustix::process::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// The first id of the namespace, outside: nobody's.
+/// First id of the namespace, outside; it belongs to nobody.
 const FIRST: u32 = 1_878_000_000;
 
 /// Tests that are run there.
 const TESTS: [&str; 5] = [
-    "who_cannot_give_users_says_why",
-    "mounts_of_an_overlay_do_not_tell_where_it_is_on_the_machine",
-    "writable_directories_in_memory_share_one_bound",
+    "the_probe_says_why_uids_are_not_available",
+    "mountinfo_does_not_reveal_paths_of_the_host",
+    "writable_tmpfs_directories_share_one_limit",
     "processes_are_limited",
-    "no_namespaces_can_be_made_inside",
+    "namespaces_cannot_be_created_inside",
 ];
 
-/// A process that keeps the namespaces.
-struct Keeper(Child);
+/// Process that keeps the namespaces alive.
+struct NamespaceProcess(Child);
 
-impl Keeper {
+impl NamespaceProcess {
     fn start(ids: u32) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--user", "--mount", "--", "sh", "-c", "echo; exec sleep 600"]).stdout(Stdio::piped());
-        let mut keeper = Self(command.spawn().unwrap());
-        keeper.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let mut process = Self(command.spawn().unwrap());
+        process.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         for map in ["uid_map", "gid_map"] {
-            fs::write(format!("/proc/{}/{map}", keeper.0.id()), format!("0 {FIRST} {ids}")).unwrap();
+            fs::write(format!("/proc/{}/{map}", process.0.id()), format!("0 {FIRST} {ids}")).unwrap();
         }
-        keeper
+        process
     }
 }
 
-impl Drop for Keeper {
+impl Drop for NamespaceProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -60,7 +60,7 @@ impl Drop for Keeper {
 }
 
 fn run_tests_with(ids: u32) {
-    let keeper = Keeper::start(ids);
+    let process = NamespaceProcess::start(ids);
     let home = tempfile::tempdir().unwrap();
     let tests = home.path().join("tests");
     fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
@@ -68,24 +68,24 @@ fn run_tests_with(ids: u32) {
     chown(home.path(), Some(FIRST), Some(FIRST)).unwrap();
     for test in TESTS {
         let mut command = Command::new("nsenter");
-        let target = keeper.0.id().to_string();
+        let target = process.0.id().to_string();
         command.args(["--target", &target, "--user", "--mount", "--setuid", "0", "--setgid", "0", "--"]);
         command.arg(&tests).args(["--exact", test]);
-        // Other tests need more than this user has; that this one ran is checked below.
+        // Other tests need more ids; that this one ran is checked below.
         let output = command.env("TMPDIR", home.path()).env_remove("CI").output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && out.contains("1 passed"), "{test}: {out}\n{err}");
     }
 }
 
-fn a_superuser_of_65536_ids_makes_sandboxes() {
+fn root_of_65536_ids_launches_sandboxes() {
     run_tests_with(65_536);
 }
 
-fn a_superuser_of_few_ids_makes_sandboxes() {
+fn root_of_few_ids_launches_sandboxes() {
     run_tests_with(2_000);
 }
 
-fn a_superuser_of_one_id_makes_sandboxes() {
+fn root_of_one_id_launches_sandboxes() {
     run_tests_with(1);
 }

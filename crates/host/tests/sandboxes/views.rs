@@ -1,4 +1,4 @@
-//! Lazy views as the lower layers of overlays, both in the namespaces of a holder.
+//! Lazy views as lower layers of overlays, both in the namespaces of a holder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,35 +6,35 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Xattrs};
 use workspace_mount::{MountOptions, daemon_main, spawn_daemon};
 use workspace_state::{Attributes, NewSnapshot, Snapshot, Store, VirtualTree};
 
-use crate::guest::soon;
+use crate::guest::wait_until;
 use crate::overlays::Mounted;
 
-/// Set where these tests are to run, and no others.
+/// Variable that is set where only these tests are to run.
 pub(crate) const WANTED: &str = "WORKSPACE_TEST_VIEWS";
-/// Opens the device to everybody, then becomes the program that follows.
+/// Opens the device to everybody, then executes the program that follows.
 pub(crate) const OPEN_DEVICE: &str = "mount -t tmpfs -o mode=755 none /mnt && mknod -m 666 /mnt/fuse c 10 229 \
                                       && mount --bind /mnt/fuse /dev/fuse && exec \"$0\" \"$@\"";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // To an ordinary user the device may be closed; it is opened where these tests are wanted.
+    // The device may be closed to an ordinary user; it is opened where only these tests run.
     if !rustix::process::geteuid().is_root() && !wanted() || !possible() {
         return Vec::new();
     }
     crate::trials![
-        a_view_is_the_only_layer_below,
-        a_view_is_the_lowest_of_several_layers,
-        attributes_in_a_view_are_data_in_every_layer,
-        a_view_that_has_died_is_noticed_and_replaced,
-        files_of_a_view_belong_to_who_works_there,
+        a_view_can_be_the_only_lower_layer,
+        a_view_can_be_the_lowest_of_several_layers,
+        overlay_attributes_in_a_view_are_data,
+        a_dead_view_is_detected_and_replaced,
+        files_of_a_view_belong_to_the_sandbox_user,
     ]
 }
 
-/// Whether there can be views here; where all tests are asked for there must be.
+/// Returns whether views are possible here. In CI they must be.
 pub(crate) fn possible() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let all = std::env::var_os("CI").is_some_and(|ci| ci == "true");
@@ -45,7 +45,7 @@ pub(crate) fn possible() -> bool {
     device.is_ok()
 }
 
-/// Whether these tests are to run alone.
+/// Returns whether only these tests are to run.
 pub(crate) fn wanted() -> bool {
     std::env::var_os(WANTED).is_some()
 }
@@ -53,7 +53,7 @@ pub(crate) fn wanted() -> bool {
 const SERVE: &str = "serve-view";
 const ATTRIBUTES: &str = "attributes-of";
 
-/// Does what this process was started for, if that is serving a view, or looking at one.
+/// Serves or reads a view, if this process was started for that.
 pub(crate) fn run() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     match words.next()?.to_str()? {
@@ -72,13 +72,13 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
 }
 
-/// A store with a view of it, and an overlay to be mounted over that.
-pub(crate) struct World {
+/// Store with a view of it, and an overlay to be mounted over that.
+pub(crate) struct ViewFixture {
     mounted: Mounted,
     store: Store,
 }
 
-impl World {
+impl ViewFixture {
     pub(crate) fn new() -> Self {
         let mounted = Mounted::new();
         let store = Store::open_or_create(mounted.home.path("store")).unwrap();
@@ -109,7 +109,7 @@ impl World {
         spawn_daemon(command, self.store.path(), &self.view(), &options).unwrap();
     }
 
-    /// Attributes of a file as they are seen through the overlay.
+    /// Returns the attributes of a file as they appear in the overlay.
     fn attributes(&self, name: &str) -> String {
         let holder = &self.mounted.home.holder;
         let mut command = overlay::command(holder, std::env::current_exe().unwrap().as_os_str());
@@ -130,16 +130,16 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for ViewFixture {
     fn drop(&mut self) {
         let holder = &self.mounted.home.holder;
         self.mounted.unmount();
         let _ = overlay::unmount(holder, &self.view());
-        soon("the view ends", || self.server().is_none());
+        wait_until("the view ends", || self.server().is_none());
     }
 }
 
-/// Something of everything.
+/// Fills a tree with entries of all kinds.
 fn fill(tree: &mut VirtualTree) {
     tree.write("a/file", "file\n").unwrap();
     tree.write("a/gone", "gone\n").unwrap();
@@ -162,9 +162,9 @@ fn fill(tree: &mut VirtualTree) {
 const LISTING: &str = ".:\na\nagain\nbig\nlink\nmoved\nnoted\none\nprogram\ntwo\n\n./a:\ndeep\nfile\ngone\n\n\
                        ./a/deep:\ner\n\n./a/deep/er:\nfile\n\n./again:\nold\n\n./moved:\nx\n";
 
-/// Does all kinds of things through an overlay over what [`fill`] makes.
-fn use_all(world: &World) {
-    let sh = |script: &str| world.mounted.sh(script);
+/// Uses an overlay over the tree of [`fill`] in all ways.
+fn use_all(fixture: &ViewFixture) {
+    let sh = |script: &str| fixture.mounted.sh(script);
     assert_eq!(sh("cat a/file link a/deep/er/file"), "file\nfile\ndeep\n");
     assert_eq!(sh("stat -c '%s %a' big; stat -c %a program"), "20000000 644\n755\n");
     assert_eq!(sh("./program ran"), "ran\n", "programs are mapped");
@@ -182,45 +182,45 @@ fn use_all(world: &World) {
         sh("cat one two; ln two three; echo changed > three; cat two; chmod 640 noted; stat -c %a noted"),
         "linkedlinkedchanged\n640\n"
     );
-    assert_eq!(world.attributes("noted"), "user.note=noted\n", "copied up with its attributes");
-    assert!(world.mounted.unmount());
-    world.mounted.mount();
+    assert_eq!(fixture.attributes("noted"), "user.note=noted\n", "copied up with its attributes");
+    assert!(fixture.mounted.unmount());
+    fixture.mounted.mount();
     assert_eq!(sh("cat renamed/file three; ls again"), "file\nmore\nchanged\nnew\n", "mounted again");
 }
 
-fn a_view_is_the_only_layer_below() {
-    let mut world = World::new();
-    let snapshot = world.commit(fill);
-    world.serve(&MountOptions::default());
-    world.mounted.layers.lower = vec![world.of(&snapshot)];
-    world.mounted.mount();
-    assert_eq!(world.mounted.sh("ls -R"), LISTING);
-    assert_eq!(world.attributes("noted"), "user.note=noted\n");
-    assert_eq!(world.attributes("a"), "");
-    use_all(&world);
+fn a_view_can_be_the_only_lower_layer() {
+    let mut fixture = ViewFixture::new();
+    let snapshot = fixture.commit(fill);
+    fixture.serve(&MountOptions::default());
+    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    fixture.mounted.mount();
+    assert_eq!(fixture.mounted.sh("ls -R"), LISTING);
+    assert_eq!(fixture.attributes("noted"), "user.note=noted\n");
+    assert_eq!(fixture.attributes("a"), "");
+    use_all(&fixture);
 }
 
-fn a_view_is_the_lowest_of_several_layers() {
-    let mut world = World::new();
-    let snapshot = world.commit(fill);
-    world.serve(&MountOptions::default());
+fn a_view_can_be_the_lowest_of_several_layers() {
+    let mut fixture = ViewFixture::new();
+    let snapshot = fixture.commit(fill);
+    fixture.serve(&MountOptions::default());
     for number in 0..3 {
-        let layer = world.mounted.home.path(&format!("layer{number}"));
+        let layer = fixture.mounted.home.path(&format!("layer{number}"));
         fs::create_dir_all(layer.join("a")).unwrap();
         fs::write(layer.join("a").join(format!("in{number}")), "").unwrap();
     }
     let mut lower: Vec<PathBuf> =
-        (0..3).map(|number| world.mounted.home.path(&format!("layer{number}"))).collect();
-    lower.push(world.of(&snapshot));
-    world.mounted.layers.lower = lower;
-    world.mounted.mount();
-    assert_eq!(world.mounted.sh("ls a; rm a/in?"), "deep\nfile\ngone\nin0\nin1\nin2\n");
-    use_all(&world);
+        (0..3).map(|number| fixture.mounted.home.path(&format!("layer{number}"))).collect();
+    lower.push(fixture.of(&snapshot));
+    fixture.mounted.layers.lower = lower;
+    fixture.mounted.mount();
+    assert_eq!(fixture.mounted.sh("ls a; rm a/in?"), "deep\nfile\ngone\nin0\nin1\nin2\n");
+    use_all(&fixture);
 }
 
-/// Whoever sets notes of overlays in a snapshot gets no overlay to believe them.
-fn attributes_in_a_view_are_data_in_every_layer() {
-    let mut world = World::new();
+/// Attributes with names of overlay metadata in a snapshot have no effect on overlays.
+fn overlay_attributes_in_a_view_are_data() {
+    let mut fixture = ViewFixture::new();
     let forged = |names: &[(&str, &str)]| Attributes {
         mode: 0o755,
         xattrs: names
@@ -229,11 +229,11 @@ fn attributes_in_a_view_are_data_in_every_layer() {
             .collect(),
         ..Attributes::default()
     };
-    let below = world.commit(|tree| {
+    let below = fixture.commit(|tree| {
         tree.write("d/below", "below").unwrap();
         tree.write("f", "below").unwrap();
     });
-    let above = world.commit(|tree| {
+    let above = fixture.commit(|tree| {
         tree.write("d/above", "above").unwrap();
         tree.put_directory("d", forged(&[("user.overlay.opaque", "y"), ("user.overlay.redirect", "/e")]))
             .unwrap();
@@ -244,58 +244,58 @@ fn attributes_in_a_view_are_data_in_every_layer() {
         ]);
         tree.put_file("f", &mut &b"above"[..], file).unwrap();
     });
-    world.serve(&MountOptions::default());
-    world.mounted.layers.lower = vec![world.of(&above), world.of(&below)];
-    world.mounted.mount();
-    assert_eq!(world.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
+    fixture.serve(&MountOptions::default());
+    fixture.mounted.layers.lower = vec![fixture.of(&above), fixture.of(&below)];
+    fixture.mounted.mount();
+    assert_eq!(fixture.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
     let seen = "user.overlay.metacopy=\nuser.overlay.overlay.x=twice\nuser.overlay.whiteout=y\n";
-    assert_eq!(world.attributes("f"), seen);
-    assert_eq!(world.attributes("d"), "user.overlay.opaque=y\nuser.overlay.redirect=/e\n");
-    // Copied up they are data as before.
-    world.mounted.sh("chmod 700 d f");
-    assert_eq!(world.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
-    let mut copied: Vec<String> = world.attributes("f").lines().map(str::to_owned).collect();
+    assert_eq!(fixture.attributes("f"), seen);
+    assert_eq!(fixture.attributes("d"), "user.overlay.opaque=y\nuser.overlay.redirect=/e\n");
+    // After a copy-up they are still data.
+    fixture.mounted.sh("chmod 700 d f");
+    assert_eq!(fixture.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
+    let mut copied: Vec<String> = fixture.attributes("f").lines().map(str::to_owned).collect();
     copied.sort();
     assert_eq!(copied.join("\n") + "\n", seen);
 }
 
-fn a_view_that_has_died_is_noticed_and_replaced() {
-    let mut world = World::new();
-    let snapshot = world.commit(|tree| tree.write("f", "content").unwrap());
-    let holder = world.mounted.home.holder.clone();
-    world.serve(&MountOptions::default());
-    let answers = |world: &World| overlay::answers(&holder, &world.view()).unwrap();
-    assert!(answers(&world));
-    crate::launcher::signal(world.server().unwrap(), rustix::process::Signal::KILL);
-    soon("the view dies", || !answers(&world));
-    world.serve(&MountOptions::default());
-    assert!(answers(&world));
-    world.mounted.layers.lower = vec![world.of(&snapshot)];
-    world.mounted.mount();
-    assert_eq!(world.mounted.sh("cat f"), "content");
+fn a_dead_view_is_detected_and_replaced() {
+    let mut fixture = ViewFixture::new();
+    let snapshot = fixture.commit(|tree| tree.write("f", "content").unwrap());
+    let holder = fixture.mounted.home.holder.clone();
+    fixture.serve(&MountOptions::default());
+    let answers = |fixture: &ViewFixture| overlay::is_responding(&holder, &fixture.view()).unwrap();
+    assert!(answers(&fixture));
+    crate::launcher::signal(fixture.server().unwrap(), rustix::process::Signal::KILL);
+    wait_until("the view dies", || !answers(&fixture));
+    fixture.serve(&MountOptions::default());
+    assert!(answers(&fixture));
+    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    fixture.mounted.mount();
+    assert_eq!(fixture.mounted.sh("cat f"), "content");
 }
 
-fn files_of_a_view_belong_to_who_works_there() {
-    let mut world = World::new();
-    let snapshot = world.commit(|tree| {
+fn files_of_a_view_belong_to_the_sandbox_user() {
+    let mut fixture = ViewFixture::new();
+    let snapshot = fixture.commit(|tree| {
         let closed = Attributes { mode: 0o600, ..Attributes::default() };
         tree.put_file("d/f", &mut &b"mine\n"[..], closed).unwrap();
     });
-    // In the namespace of an ordinary user's holder nobody else exists.
-    let owner = match &world.mounted.home.holder {
+    // In the namespace of an ordinary user's holder there is no other user.
+    let owner = match &fixture.mounted.home.holder {
         Holder::Machine => (61_236, 61_237),
         Holder::Process(_) => (0, 0),
     };
-    world.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });
-    world.mounted.layers.lower = vec![world.of(&snapshot)];
-    fs::set_permissions(&world.mounted.layers.upper, fs::Permissions::from_mode(0o777)).unwrap();
-    world.mounted.mount();
+    fixture.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });
+    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    fs::set_permissions(&fixture.mounted.layers.upper, fs::Permissions::from_mode(0o777)).unwrap();
+    fixture.mounted.mount();
     let (user, group) = owner;
-    assert_eq!(world.mounted.sh("stat -c '%u %g' d d/f"), format!("{user} {group}\n{user} {group}\n"));
+    assert_eq!(fixture.mounted.sh("stat -c '%u %g' d d/f"), format!("{user} {group}\n{user} {group}\n"));
     if user != 0 {
         let script = format!(
             "setpriv --reuid {user} --regid {group} --clear-groups sh -c 'echo more >> d/f; cat d/f'"
         );
-        assert_eq!(world.mounted.sh(&script), "mine\nmore\n");
+        assert_eq!(fixture.mounted.sh(&script), "mine\nmore\n");
     }
 }

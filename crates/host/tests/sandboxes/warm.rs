@@ -1,24 +1,24 @@
-//! Sandboxes that are started before anybody needs them.
+//! Sandboxes that are started without a workspace.
 
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
 use workspace_host::attach;
 
-use crate::guest::{Home, soon};
+use crate::guest::{Fixture, wait_until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
-        a_workspace_comes_later,
-        an_attached_workspace_stays,
+        a_workspace_is_attached_to_a_running_sandbox,
+        an_attached_workspace_stays_mounted,
         a_workspace_is_attached_once,
-        while_one_workspace_is_attached_no_other_is,
-        to_a_sandbox_that_ended_nothing_is_attached,
+        concurrent_attaches_exclude_each_other,
+        attaching_to_an_ended_sandbox_fails,
         one_workspace_can_be_in_two_sandboxes,
     ]
 }
 
-fn a_workspace_comes_later() {
-    let home = Home::new();
+fn a_workspace_is_attached_to_a_running_sandbox() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     assert_eq!(
         sandbox.sh("ls -A /workspace; touch /workspace/x"),
@@ -32,8 +32,8 @@ fn a_workspace_comes_later() {
     assert!(mounts.contains("nosuid") && mounts.contains("nodev"), "{mounts}");
 }
 
-fn an_attached_workspace_stays() {
-    let home = Home::new();
+fn an_attached_workspace_stays_mounted() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
     for attempt in ["umount /workspace", "umount -l /workspace", "mount -t tmpfs none /workspace"] {
@@ -43,44 +43,44 @@ fn an_attached_workspace_stays() {
 }
 
 fn a_workspace_is_attached_once() {
-    let home = Home::new();
+    let home = Fixture::new();
     std::fs::create_dir(home.path("other")).unwrap();
-    // Whether it was there from the beginning or came later.
+    // Whether it was attached at launch or later.
     let sandbox = home.launch(|_| {});
     let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
     assert!(error.to_string().contains("has a workspace"), "{error}");
     drop(sandbox);
-    soon("its groups can be removed", || workspace_host::cgroup::remove(home.id()).is_ok());
+    wait_until("its groups can be removed", || workspace_host::cgroup::remove(home.id()).is_ok());
     let sandbox = home.launch(|launch| launch.workspace = None);
     attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
     let error = attach(&home.holder, &sandbox.process, &home.path("other")).unwrap_err();
     assert!(error.to_string().contains("has a workspace"), "{error}");
 }
 
-fn while_one_workspace_is_attached_no_other_is() {
-    let home = Home::new();
+fn concurrent_attaches_exclude_each_other() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     let mounts = std::fs::File::open(format!("/proc/{}/ns/mnt", sandbox.process.pid())).unwrap();
     flock(&mounts, FlockOperation::LockExclusive).unwrap();
     let error = attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
     assert!(error.to_string().contains("is being attached"), "{error}");
-    // Closing is not enough: a process that another test just started may have a copy for a moment.
+    // Closing is not enough: a process that another test has just started may hold a copy.
     flock(&mounts, FlockOperation::Unlock).unwrap();
     attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
     assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
 }
 
-fn to_a_sandbox_that_ended_nothing_is_attached() {
-    let home = Home::new();
+fn attaching_to_an_ended_sandbox_fails() {
+    let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     sandbox.process.kill();
-    soon("it ends", || !sandbox.process.is_running());
+    wait_until("it ends", || !sandbox.process.is_running());
     let error = attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
     assert!(error.to_string().contains("ended"), "{error}");
 }
 
 fn one_workspace_can_be_in_two_sandboxes() {
-    let (home, other) = (Home::new(), Home::new());
+    let (home, other) = (Fixture::new(), Fixture::new());
     let sandboxes =
         [home.launch(|launch| launch.workspace = None), other.launch(|launch| launch.workspace = None)];
     attach(&home.holder, &sandboxes[0].process, &home.path("workspace")).unwrap();

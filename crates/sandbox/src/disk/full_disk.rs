@@ -24,8 +24,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
+use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_host::usage::ENTRY_MIN;
 use workspace_workspace::{Bounds, Usage};
 
 use crate::blocking::blocking;

@@ -19,7 +19,7 @@ use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::pool::state::UnassignedSandbox;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
-use crate::runtime::{Egress, Network, RuntimeError, Start, Way};
+use crate::runtime::{Egress, Network, RuntimeError, Start, Uplink};
 use crate::service::{Service, View, event, not_running};
 
 /// Interval at which a sandbox is checked that an earlier request creates.
@@ -418,7 +418,7 @@ impl Service {
         let Network::Egress { allow } = network else { return None };
         let settings = &self.0.settings;
         let (allow, deny, dns) = (allow.clone(), settings.egress_deny.clone(), settings.egress_dns);
-        Some(Egress { allow, deny, except: Vec::new(), dns, way: Way::Program })
+        Some(Egress { allow, deny, except: Vec::new(), dns, uplink: Uplink::Program })
     }
 
     /// Makes the directory of a sandbox, and listens for its guest agent there.

@@ -25,8 +25,8 @@ use bollard::query_parameters::{
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::handover::Handover as Remote;
-use workspace_host::egress::RESOLV_CONF;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
+use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};
@@ -261,13 +261,13 @@ impl Docker {
         remote: Option<&Remote>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
-        let way = found.as_ref().and_then(|found| container::way(found, network)).ok_or_else(|| {
+        let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
             let reason = format!("the network `{network}` (DOCKER_NETWORK) has no IPv4 gateway");
             RuntimeError::Network(reason)
         })?;
         let dialled = remote.into_iter().flat_map(|remote| &remote.addresses);
         let except = dialled.filter_map(|address| address.parse().ok()).collect();
-        Ok(Egress { way, except, ..egress.clone() })
+        Ok(Egress { uplink, except, ..egress.clone() })
     }
 
     /// Returns the first process of a container, for an action on it.
@@ -372,7 +372,7 @@ impl Runtime for Docker {
             }
             sleep(pause).await;
         }
-        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+        Ok(Frozen { method: freeze::FreezeMethod::Cgroup, processes: None })
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {

@@ -3,19 +3,19 @@
 use std::io;
 
 use tokio::task::spawn_blocking;
-use workspace_host::egress::{self, lacks};
+use workspace_host::network;
 
 use super::{Egress, RuntimeError};
 use crate::guest::handover::Handover;
 
 /// Returns the reason why this machine cannot provide egress; `None` if it can.
 pub(super) fn no_egress() -> Option<String> {
-    lacks().map(|reason| format!("no network `egress`: {reason}"))
+    network::unavailable_reason().map(|reason| format!("no network `egress`: {reason}"))
 }
 
 /// Fails if this machine cannot provide egress.
 pub(super) fn check_egress() -> Result<(), RuntimeError> {
-    match lacks() {
+    match network::unavailable_reason() {
         None => Ok(()),
         Some(reason) => Err(RuntimeError::Network(format!("sandboxes cannot reach out here: {reason}"))),
     }
@@ -34,7 +34,7 @@ pub(super) async fn hand_over(
         let pid =
             pid.ok_or_else(|| RuntimeError::Network("the sandbox is not on this machine".to_owned()))?;
         let connected =
-            spawn_blocking(move || egress::connect(pid, &egress)).await.map_err(io::Error::other)?;
+            spawn_blocking(move || network::connect(pid, &egress)).await.map_err(io::Error::other)?;
         connected.map_err(|error| RuntimeError::Network(error.to_string()))?;
     }
     Ok(handover.give(guest, given).await?)

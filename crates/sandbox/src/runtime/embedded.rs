@@ -8,12 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use workspace_host::HostError;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::own_users::{self, OwnUsers};
-use workspace_host::{Process, cgroup, freeze};
+use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
@@ -132,7 +131,7 @@ impl Embedded {
                 sockets: &dir.sockets(),
                 output: &dir.output(),
                 log: &dir.log(),
-                note: &dir.process(),
+                process_file: &dir.process(),
                 limits,
                 egress: egress.as_ref(),
                 token: &token,
@@ -175,7 +174,7 @@ impl Runtime for Embedded {
             blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
                 .await?;
         for (id, user) in running {
-            self.own_users.found(&id, user);
+            self.own_users.record(&id, user);
         }
         match &own {
             Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
@@ -195,7 +194,7 @@ impl Runtime for Embedded {
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
         let can = self.own.get().is_some_and(Result::is_ok);
-        Ok(can.then(|| self.own_users.give(id)))
+        Ok(can.then(|| self.own_users.allocate(id)))
     }
 
     async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
@@ -219,7 +218,8 @@ impl Runtime for Embedded {
         let found = blocking(move || workspace_host::probe(&holder)).await?;
         let found = found.map_err(|error| failed("look at the machine", &error))?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
-        let unmet: Vec<_> = namespaces.into_iter().chain(limits::told(&found.missing())).collect();
+        let unmet: Vec<_> =
+            namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
         *self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unmet.clone());
         Ok(unmet)
     }
@@ -229,14 +229,16 @@ impl Runtime for Embedded {
             check_egress()?;
         }
         let mut launched = self.launch(order).await?;
-        if matches!(&launched, Err(error @ HostError::Helper(_)) if !error.is_of_network()) {
+        if matches!(&launched, Err(HostError::Helper(error)) if error.kind != HostErrorKind::Network) {
             // Perhaps the holder was killed; a new one makes do.
             self.renew_holder().await?;
             launched = self.launch(order).await?;
         }
         let launched = match launched {
             Ok(launched) => launched,
-            Err(error) if error.is_of_network() => return Err(RuntimeError::Network(error.to_string())),
+            Err(error) if error.kind() == HostErrorKind::Network => {
+                return Err(RuntimeError::Network(error.to_string()));
+            }
             Err(error) => return Err(self.why_not(&error).await),
         };
         Ok(Started { missing: told(&launched.missing) })
@@ -350,7 +352,7 @@ impl Runtime for Embedded {
         };
         let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
-        self.own_users.give_back(id);
+        self.own_users.release(id);
         remove_groups(id).await
     }
 
@@ -387,7 +389,7 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 
 /// Formats limits that are not applied, for people.
 fn told(missing: &[Missing]) -> Vec<String> {
-    limits::told(missing).into_iter().collect()
+    limits::describe_missing(missing).into_iter().collect()
 }
 
 /// Lists the user ids of running sandboxes, by the names of their directories.

@@ -17,8 +17,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
-use workspace_host::holder::Holder;
-use workspace_host::limits::usual_open_files;
+use workspace_host::Holder;
+use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{HostError, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
@@ -104,7 +104,7 @@ impl Oci {
         let mut command = Command::new(&self.program);
         command.arg("--root").arg(&self.state).args(words);
         command.env_clear().env("PATH", search_path()).stdin(Stdio::null()).kill_on_drop(true);
-        usual_open_files(command.as_std_mut());
+        reset_open_files_limit(command.as_std_mut());
         command
     }
 
@@ -177,7 +177,7 @@ impl Oci {
             self.resume(id, dir).await?;
             return Err(error);
         }
-        Ok(Frozen { way: freeze::Way::Cgroup, processes: None })
+        Ok(Frozen { method: freeze::FreezeMethod::Cgroup, processes: None })
     }
 
     /// Resumes a sandbox with the program, if it is paused.

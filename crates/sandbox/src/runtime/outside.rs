@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, geteuid};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::launch::SOCKETS;
-use workspace_host::users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
-use workspace_host::{HostError, Process, settle_swap_given, swap_given};
+use workspace_host::workspace_users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
+use workspace_host::{HostError, Process, settle_swap_preowned, swap_preowned};
 
 use super::guest::User;
 use crate::sandbox_dir::SandboxDir;
@@ -29,17 +29,17 @@ pub(super) fn workspace_users(
     end: Option<(WorkspaceUsers, Duration)>,
 ) -> Result<Vec<WorkspaceUser>, HostError> {
     match end {
-        None => users::users(holder, process),
+        None => workspace_users::users(holder, process),
         Some(_) if dir.frozen().exists() => {
-            Err(HostError::Helper("the sandbox is frozen, and what is frozen does not end".to_owned()))
+            Err(HostError::other("the sandbox is frozen, and what is frozen does not end"))
         }
-        Some((whose, grace)) => users::end_users(holder, process, grace, whose),
+        Some((whose, grace)) => workspace_users::end_users(holder, process, grace, whose),
     }
 }
 
 /// Bytes of a sandbox's workspace in deleted files that are still open.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
-    users::deleted(holder, process)
+    workspace_users::deleted(holder, process)
 }
 
 /// Returns true if this process may change the mounts of containers that others run.
@@ -67,12 +67,12 @@ pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process
 pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
     let named =
-        |error: io::Error| HostError::Helper(format!("cannot give the workspace to the sandbox: {error}"));
+        |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
-    swap_given(&Holder::Machine, process, workspace)
+    swap_preowned(&Holder::Machine, process, workspace)
 }
 
 /// Returns true if a directory is the workspace of a container.
 pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
-    settle_swap_given(&Holder::Machine, process, workspace)
+    settle_swap_preowned(&Holder::Machine, process, workspace)
 }

@@ -12,11 +12,11 @@ use workspace_sandbox::{NewSandbox, SandboxError, Service, Settings, View};
 use crate::escape::{attempt, bring};
 use crate::home::{TestHome, alice, base, create, creator, run as run_on, sh, wait_until};
 use crate::kind::Kind;
-use crate::world::{self, MACHINE, NAMES, WORLD, World, processes, tell_address};
+use crate::test_network::{self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address};
 use crate::{docker, trials};
 
 const IN_WORLD: &str = "in-world";
-const KEEPER: &str = "egress-keeper";
+const NETWORK_DAEMON: &str = "network-daemon";
 /// Names of uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
 
@@ -36,7 +36,7 @@ fn in_world() -> Result<(), Failed> {
         eprintln!("not tested: slirp4netns, iproute2 and busybox are needed");
         return Ok(());
     }
-    let status = world::apart(&[IN_WORLD])?;
+    let status = test_network::in_own_network(&[IN_WORLD])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     if std::env::args().nth(1)? != IN_WORLD {
         return None;
     }
-    let _world = World::make();
+    let _network = TestNetwork::start();
     let arguments = Arguments { test_threads: Some(1), ..Arguments::default() };
     let mut trials = trials![
         egress_policy_allows_and_denies,
@@ -68,7 +68,7 @@ pub(crate) fn run() -> Option<ExitCode> {
 }
 
 fn settings(settings: &mut Settings) {
-    settings.egress_dns = Some(NAMES.parse().unwrap());
+    settings.egress_dns = Some(DNS_SERVER.parse().unwrap());
 }
 
 fn reaching(allow: Option<&[&str]>) -> NewSandbox {
@@ -93,21 +93,21 @@ fn port_of_machine() -> u16 {
 async fn egress_policy_allows_and_denies(home: &TestHome) {
     let service = home.start_with(settings).await;
     let (all, port) = (service.create(creator(), reaching(None)).await.unwrap(), port_of_machine());
-    for address in &WORLD[..3] {
+    for address in &INTERNET[..3] {
         assert_eq!(get(&service, &all, address, 80).await, *address);
     }
-    assert_eq!(get(&service, &all, WORLD[3], 80).await, "", "denied by the settings");
+    assert_eq!(get(&service, &all, INTERNET[3], 80).await, "", "denied by the settings");
     let some = service.create(creator(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
-    assert_eq!(get(&service, &some, WORLD[0], 80).await, WORLD[0]);
-    assert_eq!(get(&service, &some, WORLD[1], 80).await, "");
+    assert_eq!(get(&service, &some, INTERNET[0], 80).await, INTERNET[0]);
+    assert_eq!(get(&service, &some, INTERNET[1], 80).await, "");
     let gateway = bridge();
     for view in [&all, &some] {
-        for address in MACHINE.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
+        for address in HOST.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
             assert_eq!(get(&service, view, address, port).await, "", "{address}");
         }
     }
     let none = create(&service).await;
-    assert_eq!(get(&service, &none, WORLD[0], 80).await, "");
+    assert_eq!(get(&service, &none, INTERNET[0], 80).await, "");
 }
 
 /// Address of the host in the network of containers.
@@ -126,9 +126,9 @@ async fn resolved_names_open_the_egress_policy(home: &TestHome) {
     let service = home.start_with(settings).await;
     let view =
         service.create(creator(), reaching(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
-    assert_eq!(get(&service, &view, WORLD[0], 80).await, "", "no name was asked for yet");
-    assert_eq!(get(&service, &view, "one.example.com", 80).await, WORLD[0]);
-    assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
+    assert_eq!(get(&service, &view, INTERNET[0], 80).await, "", "no name was asked for yet");
+    assert_eq!(get(&service, &view, "one.example.com", 80).await, INTERNET[0]);
+    assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
     for (name, port) in
         [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", port_of_machine())]
     {
@@ -137,7 +137,7 @@ async fn resolved_names_open_the_egress_policy(home: &TestHome) {
 }
 
 async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome) {
-    wait_until("those of others are gone", async || processes(&[KEEPER]).is_empty()).await;
+    wait_until("those of others are gone", async || processes(&[NETWORK_DAEMON]).is_empty()).await;
     let service = home.start_with(settings).await;
     let view = service.create(creator(), reaching(Some(&["*.example.org"]))).await.unwrap();
     assert_eq!(view.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
@@ -146,11 +146,11 @@ async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome
     let service = home.start_with(settings).await;
     let id = &view.sandbox.id;
     wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-    assert_eq!(get(&service, &view, "two.example.org", 80).await, WORLD[1]);
-    assert_eq!(processes(&[KEEPER]).len(), 1);
+    assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
+    assert_eq!(processes(&[NETWORK_DAEMON]).len(), 1);
     service.remove(&alice(), id, false).await.unwrap();
-    wait_until("keeper and program end", async || {
-        processes(&[KEEPER]).is_empty() && processes(&PROGRAMS).is_empty()
+    wait_until("daemon and uplink end", async || {
+        processes(&[NETWORK_DAEMON]).is_empty() && processes(&PROGRAMS).is_empty()
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::runtime::freeze::Way;
+use workspace_sandbox::runtime::freeze::FreezeMethod;
 use workspace_sandbox::runtime::{Frozen, Runtime};
 use workspace_sandbox::{
     CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
@@ -61,7 +61,7 @@ async fn frozen_process_makes_no_progress(home: &TestHome) {
         let frozen = freeze(home, &service, &view).await;
         // An unprivileged user has no cgroups here, unless some were delegated.
         let by_group = rustix::process::geteuid().is_root();
-        assert!(!by_group || frozen.way == Way::Cgroup, "{frozen:?}");
+        assert!(!by_group || frozen.method == FreezeMethod::Cgroup, "{frozen:?}");
         assert!(frozen.processes.is_none_or(|processes| processes > 0), "{frozen:?}");
         assert!(!grows(&count).await);
         let again = service.runtime().freeze(&view.sandbox.id, &home.dir(&view)).await.unwrap_err();

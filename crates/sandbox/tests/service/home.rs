@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::Connection as _;
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 use workspace_sandbox::{
     CommandHandle, Creator, End, NewSandbox, Piece, RunRequest, SandboxDir, Scope, Service, Settings, Stream,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_sandbox::{NewSandbox, Service};
 use workspace_state::{NewSnapshot, SnapshotId};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, Runtime};
 
 use crate::docker;

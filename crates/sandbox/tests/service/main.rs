@@ -31,11 +31,11 @@ mod remote;
 mod restart;
 mod snapshots;
 mod terminals;
+#[path = "../../../host/tests/sandboxes/test_network.rs"]
+mod test_network;
 mod undecided_swap;
 mod unprivileged;
 mod workspace_swap;
-#[path = "../../../host/tests/sandboxes/world.rs"]
-mod world;
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         return code;
     }
     // The launcher is this program, started again.
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     if let Some(code) = egress::run() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{launch, own_users};
 use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, Settings, View};
 use workspace_state::{NewSnapshot, Snapshot};

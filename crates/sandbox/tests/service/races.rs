@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Filter, State};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{Process, overlay};
 use workspace_sandbox::{Creator, Fork, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
 use workspace_state::{NewSnapshot, SnapshotId};

@@ -67,7 +67,7 @@ pub(super) struct FrozenBy {
 impl From<Pause> for FrozenBy {
     fn from(pause: Pause) -> Self {
         Self {
-            way: pause.frozen.map_or("none".to_owned(), |frozen| frozen.way.to_string()),
+            way: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
             processes: pause.frozen.and_then(|frozen| frozen.processes),
             milliseconds: (pause.lasted.as_secs_f64() * 1e6).round() / 1e3,
         }

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::Trial;
 use tempfile::TempDir;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 use workspace_state::{
     CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay;
 use workspace_state::{NewSnapshot, SnapshotId, Store};
 use workspace_workspace::{Kind, Materialize, New, Phase, Workspaces};

@@ -30,7 +30,7 @@ const OPEN_FUSE: &str = "mount -t tmpfs tmpfs /mnt && mknod /mnt/fuse c 10 229 &
                          && mount --bind /mnt/fuse /dev/fuse && exec \"$0\" \"$@\"";
 
 fn main() -> ExitCode {
-    if let Some(code) = workspace_host::entry() {
+    if let Some(code) = workspace_host::helper_main() {
         return code;
     }
     if let Some(code) =

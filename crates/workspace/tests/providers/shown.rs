@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::{launch, own_users};
 use workspace_state::Snapshot;
@@ -151,7 +151,7 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
     let old = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
     overlay::mount(&fixture.holder, &old).unwrap();
-    assert!(!own_users::can_show(&at));
+    assert!(!own_users::can_idmap(&at));
     let snapshots: Vec<Snapshot> = (0..4).map(|n| fixture.snapshot(&format!("echo {n} > file"))).collect();
     std::thread::scope(|scope| {
         for (number, snapshot) in snapshots.iter().enumerate() {
@@ -163,5 +163,5 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
             });
         }
     });
-    assert!(own_users::can_show(&at));
+    assert!(own_users::can_idmap(&at));
 }

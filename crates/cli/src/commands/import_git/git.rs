@@ -42,7 +42,7 @@ impl Repository {
         command.arg("--no-replace-objects").arg("-C").arg(&self.path).args(words);
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
         command.stdin(Stdio::null());
-        workspace_host::limits::usual_open_files(&mut command);
+        workspace_host::limits::reset_open_files_limit(&mut command);
         command
     }
 

@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
-use workspace_host::egress::{Egress, Way};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::host_view::{Ended, HostView};
 use workspace_host::limits::Limits;
+use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
 use workspace_sandbox::runtime::Network as Reach;
 use workspace_state::{
@@ -197,15 +197,15 @@ impl Trial<'_> {
                 deny: workspace_sandbox::Settings::new(&self.directory).egress_deny,
                 except: Vec::new(),
                 dns: None,
-                way: Way::Program,
+                uplink: Uplink::Program,
             }),
         };
         let environment = view::environment(self.args, &cwd);
         let place = self.place()?;
         let holder = match &egress {
             None => Holder::Machine,
-            Some(_) if workspace_host::egress::lacks().is_some() => {
-                let reason = workspace_host::egress::lacks().unwrap_or_default();
+            Some(_) if workspace_host::network::unavailable_reason().is_some() => {
+                let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
                 return Err(CommandError::failed(format!("sandboxes cannot reach out here: {reason}"))
                     .hint("without `--network` the program runs, and reaches nothing"));
             }

@@ -13,7 +13,7 @@ use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{Cidr, Start, Usage, Way};
+use crate::runtime::{Cidr, Start, Uplink, Usage};
 
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
@@ -113,13 +113,13 @@ pub(super) fn resolv_conf(order: &Start<'_>) -> PathBuf {
 }
 
 /// Uplink of a container in a network; `None` if the network has no gateway.
-pub(super) fn way(container: &ContainerInspectResponse, network: &str) -> Option<Way> {
+pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Option<Uplink> {
     let networks = container.network_settings.as_ref()?.networks.as_ref()?;
     let found = networks.get(network)?;
     let address = found.ip_address.as_ref()?.parse().ok()?;
     let gateway = found.gateway.as_ref()?.parse().ok()?;
     let bits = u8::try_from(found.ip_prefix_len?).ok()?;
-    Some(Way::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
+    Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
 }
 
 fn mount(from: &Path, to: &str, read_only: bool) -> Mount {

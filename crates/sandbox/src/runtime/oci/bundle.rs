@@ -10,8 +10,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use workspace_host::egress::RESOLV_CONF;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
+use workspace_host::network::RESOLV_CONF;
 use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::runtime::Start;

@@ -8,7 +8,7 @@ use super::house::{House, soon};
 
 /// What is missing for such sandboxes here, if anything is.
 fn lacks() -> bool {
-    match workspace_host::egress::lacks() {
+    match workspace_host::network::unavailable_reason() {
         Some(missing) => {
             let ordinary = !rustix::process::geteuid().is_root();
             assert!(ordinary || std::env::var_os("CI").is_none(), "{missing}");

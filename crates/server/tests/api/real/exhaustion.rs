@@ -160,7 +160,7 @@ const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) 
 
 #[test]
 fn what_the_kernel_counts_for_a_user_is_left_for_the_neighbour() {
-    use workspace_host::{holder::Holder, own_users};
+    use workspace_host::{Holder, own_users};
     let street = Street::new(&json!({}));
     let ready = street.house.get("/ready").body;
     let can = rustix::process::geteuid().is_root()

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use workspace_host::Holder;
 use workspace_host::Process;
-use workspace_host::holder::Holder;
 use workspace_host::overlay;
 
 use crate::support::{Answer, Call, KEY};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{Process, overlay};
 
 use super::house::{House, full, soon};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::XattrFlags;
 use serde::{Deserialize, Serialize};
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::{cgroup, overlay};
 
 use super::upper::LISTS;

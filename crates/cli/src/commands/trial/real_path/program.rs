@@ -194,13 +194,13 @@ fn pass_output(mut from: File, to_stderr: bool) -> Result<JoinHandle<()>> {
 
 /// Says what to do where no such sandbox can be had.
 fn not_started(error: &workspace_host::HostError) -> CommandError {
-    use workspace_host::HostError;
+    use workspace_host::HostErrorKind;
     let failed = CommandError::failed(error.to_string());
-    match error {
-        HostError::NoUserNamespaces { .. } | HostError::NoIsolation { .. } => {
+    match error.kind() {
+        HostErrorKind::NoUserNamespaces | HostErrorKind::NoIsolation => {
             failed.hint("a server elsewhere can do it: `workspace sandbox create --dir DIR --server URL`")
         }
-        _ if failed.message.contains("overlay") => {
+        HostErrorKind::Overlay | HostErrorKind::NoOverlay => {
             failed.hint("`workspace try --template base -- …` works on a copy at /workspace instead").hint(
                 "XDG_CACHE_HOME names another place for what is changed, for instance on another filesystem",
             )

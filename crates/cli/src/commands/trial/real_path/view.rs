@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use workspace_host::holder::Holder;
+use workspace_host::Holder;
 use workspace_host::host_view::Mount;
 use workspace_host::overlay;
 use workspace_state::quote_path;

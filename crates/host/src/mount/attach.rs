@@ -1,0 +1,104 @@
+//! Mounting into the mount namespace of a sandbox from outside. Every workspace is mounted this way, whether
+//! the sandbox was launched for it or ahead of time.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, flock, statx};
+use rustix::io::Errno;
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
+use crate::mount::mounts;
+use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
+use crate::namespace::holder::Holder;
+use crate::process::Process;
+use crate::sandbox::layout::WORKSPACE;
+use crate::sandbox::own_users;
+
+/// Mounts a workspace in a sandbox that has none.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AttachTask {
+    holder: Holder,
+    process: Process,
+    workspace: PathBuf,
+    /// UID of the sandbox on the host, if it has one of its own.
+    user: Option<u32>,
+}
+
+/// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
+pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+    let user = own_users::of(process)?;
+    chown_to_sandbox(holder, workspace, user)?;
+    let task = AttachTask {
+        holder: holder.clone(),
+        process: process.clone(),
+        workspace: workspace.to_owned(),
+        user,
+    };
+    client::call(&task, &[])
+}
+
+impl Task for AttachTask {
+    const NAME: &'static str = "attach";
+    type Reply = ();
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
+        run(&self)
+    }
+}
+
+fn run(task: &AttachTask) -> Result<()> {
+    let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+    task.holder.join()?;
+    // After joining: outside the holder's user namespace nobody may read `/proc` of a guest that is not
+    // dumpable.
+    let _lock = lock(&task.process)?;
+    let workspace = clone_workspace(&task.workspace, task.user)?;
+    enter(process.as_fd())?;
+    if is_mounted(WORKSPACE)? {
+        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has a workspace"));
+    }
+    mount([(workspace, WORKSPACE)])
+}
+
+/// Locks the mount namespace of a sandbox; otherwise two concurrent tasks could both find no workspace. If a
+/// process inside takes the lock, only its own sandbox is affected.
+pub(crate) fn lock(process: &Process) -> Result<File> {
+    let path = format!("/proc/{}/ns/mnt", process.pid());
+    let file = File::open(&path).context("look at the sandbox's mounts")?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(HostError::of_kind(
+            HostErrorKind::Conflict,
+            "another workspace is being attached to the sandbox",
+        )),
+        done => done.context("lock the sandbox's mounts").map(|()| file),
+    }
+}
+
+/// Moves this process into the mount namespace of `process`, for good.
+pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
+    move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT).context("enter the sandbox's mounts")
+}
+
+/// Mounts trees that were cloned outside.
+pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
+    let mut mounts = mounts.into_iter();
+    mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))
+}
+
+/// Returns whether something is mounted at `path`, directly below the root.
+pub(crate) fn is_mounted(path: &str) -> Result<bool> {
+    Ok(mount_of(path)? != mount_of("/")?)
+}
+
+/// Returns the id of the mount that `path` is in.
+fn mount_of(path: &str) -> Result<u64> {
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).context(format!("look at {path}"))?;
+    Ok(found.stx_mnt_id)
+}

@@ -1,0 +1,169 @@
+//! Id-mapped mounts, which show files as those of another user.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::Pid;
+
+use crate::error::{Context as _, HostError, Result};
+use crate::mount::mounts;
+use crate::namespace::holder::Holder;
+use crate::namespace::id_map::{self, IdRange};
+use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
+
+/// Returns the map from owners on disk to users: the user that all sandboxes share maps to `own`, all ids up
+/// to the last one of sandboxes to themselves. Root must be among them, because the kernel creates files of
+/// its own for an overlay.
+fn owner_map(users: IdRange, own: u32) -> Vec<IdRange> {
+    let same = |first: u32, end: u32| IdRange { inside: first, outside: first, count: end - first };
+    let (shared, end) = (users.outside + SANDBOX_UID, users.outside + users.count);
+    let own = IdRange { inside: shared, outside: own, count: 1 };
+    [same(0, shared), own, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
+}
+
+/// Id map that shows the files of all sandboxes as those of one user.
+#[derive(Debug)]
+pub(crate) struct IdMap {
+    users: OwnedFd,
+}
+
+impl IdMap {
+    /// Creates the map for this UID of a sandbox.
+    pub(crate) fn for_user(own: u32) -> Result<Self> {
+        let map = owner_map(sandbox_ids::ids_of(&Holder::Machine), own);
+        Ok(Self { users: user_namespace(&map)? })
+    }
+
+    /// Clones the mount at `path`, without those below, detached and with this map.
+    pub(crate) fn clone_mount(&self, path: &Path) -> Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(CWD, path, flags).context(format!("clone the mount at {}", path.display()))?;
+        self.apply(tree.as_fd()).context(format!("map the ids of {}", path.display()))?;
+        Ok(tree)
+    }
+
+    /// Sets the map on a detached mount.
+    pub(crate) fn apply(&self, tree: BorrowedFd<'_>) -> io::Result<()> {
+        mounts::set_id_map(tree, self.users.as_fd())
+    }
+}
+
+/// Stack size of [`wait_for_kill`]: its calls, and room for signal frames.
+const STACK_SIZE: usize = 32 << 10;
+
+/// Creates a user namespace with this map for users and groups, without a process in it.
+///
+/// That takes a child process. It shares the memory of this one and does nothing; a fork would take
+/// milliseconds.
+fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
+    let mut stack = vec![0_u128; STACK_SIZE / size_of::<u128>()];
+    let parent = rustix::process::getpid().as_raw_nonzero().get();
+    let child = {
+        let _signals = BlockedSignals::new();
+        // SAFETY: the stack lives until the child has ended, and the child modifies no memory. All signals
+        // are blocked, so no handler of this process runs in it.
+        let pid = unsafe {
+            let top = stack.as_mut_ptr().add(stack.len());
+            let flags = libc::CLONE_NEWUSER | libc::CLONE_VM;
+            libc::clone(wait_for_kill, top.cast(), flags, parent as usize as *mut libc::c_void)
+        };
+        let pid = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        IdleChild(pid.context("create a user namespace")?)
+    };
+    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("a child without a PID"))?;
+    id_map::write(pid, map, map)?;
+    let namespace = File::open(format!("/proc/{pid}/ns/user")).context("open a user namespace")?;
+    drop(child);
+    drop(stack);
+    Ok(namespace.into())
+}
+
+/// Entry point of the child: waits until it is killed, at the latest when its parent ends.
+extern "C" fn wait_for_kill(parent: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the calls take integers and do not fail.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        while libc::getppid() as usize == parent as usize {
+            libc::pause();
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Child process, killed when this is dropped.
+struct IdleChild(libc::pid_t);
+
+impl Drop for IdleChild {
+    fn drop(&mut self) {
+        // SAFETY: the calls take integers, and nobody else waits for this child: without `__WALL`, `waitpid`
+        // ignores children that end without a signal.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            while libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}
+
+/// Blocks all signals for this thread and children that it creates, until dropped.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn new() -> Self {
+        // SAFETY: both sets outlive the calls, which fill them.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: restores the set that was in force before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    /// UID that a sandbox may have of its own.
+    const OWN: u32 = 0x7800_0007;
+
+    #[test]
+    fn the_owner_map_has_every_id_once() {
+        let first = 1_878_982_656;
+        let map = owner_map(IdRange { inside: 0, outside: first, count: 65_536 }, OWN);
+        let ends: Vec<_> = map.iter().map(|range| (range.inside, range.outside, range.count)).collect();
+        let shared = first + 1000;
+        assert_eq!(ends, [(0, 0, shared), (shared, OWN, 1), (shared + 1, shared + 1, 64_535)]);
+    }
+
+    #[test]
+    fn creating_a_user_namespace_leaves_no_process() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let before = children();
+        let made = IdMap::for_user(OWN).unwrap();
+        assert!(
+            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made.users)))
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("user:")
+        );
+        assert_eq!(children(), before);
+    }
+}

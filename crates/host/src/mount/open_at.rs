@@ -1,0 +1,43 @@
+//! Opening names in directories with untrusted content, without following symlinks.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, fgetxattr, flistxattr, openat};
+use rustix::io::Errno;
+
+use crate::error::{Context as _, Result};
+
+pub(crate) fn open(directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    let action = || format!("open {}", name.to_string_lossy());
+    let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+    let leads_away = name.to_bytes().contains(&b'/') || name.to_bytes() == b"..";
+    if makes || leads_away {
+        return Err(Errno::INVAL).context(action());
+    }
+    let always = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    openat(directory, name, flags | always, Mode::empty()).context(action())
+}
+
+/// Returns names and values of the `user.*` attributes of an open file.
+pub(crate) fn attributes(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let action = "read attributes";
+    let mut names = vec![0; 64 << 10];
+    let length = match flistxattr(file, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        length => length.context(action)?,
+    };
+    let mut found = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0; 64 << 10];
+        match fgetxattr(file, name, &mut value[..]) {
+            // Removed meanwhile.
+            Err(Errno::NODATA) => {}
+            length => {
+                value.truncate(length.context(action)?);
+                found.push((name.to_vec(), value));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,41 @@
+//! Directories and attributes of an overlay.
+
+use std::path::{Path, PathBuf};
+
+/// Maximum number of read-only layers; before Linux 6.7 it is about 200.
+pub const LAYERS_MAX: usize = 500;
+
+/// Directories of an overlay.
+#[derive(Debug, Clone, Copy)]
+pub struct Overlay<'a> {
+    /// Read-only layers, topmost first.
+    pub lower: &'a [PathBuf],
+    /// Upper directory, which gets the changes.
+    pub upper: &'a Path,
+    /// Work directory of the kernel: empty, and on the filesystem of the upper directory.
+    pub work: &'a Path,
+    /// Mount point.
+    pub at: &'a Path,
+    /// UID of a sandbox to which all layers are id-mapped ([`own_users`](crate::own_users)). Upper and work
+    /// directory must then be in one directory. Needs root.
+    pub user: Option<u32>,
+}
+
+/// Extended attributes in which overlays keep their metadata. The other kind is ordinary data for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Xattrs {
+    /// `trusted.overlay.*`, which only root of the host can read.
+    Trusted,
+    /// `user.overlay.*`
+    User,
+}
+
+impl Xattrs {
+    /// Returns the prefix of the names.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Trusted => "trusted.overlay.",
+            Self::User => "user.overlay.",
+        }
+    }
+}

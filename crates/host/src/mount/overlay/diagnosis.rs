@@ -1,0 +1,101 @@
+//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so likely ones
+//! are checked here.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::statfs;
+use rustix::io::Errno;
+
+use super::config::{LAYERS_MAX, Overlay};
+use crate::error::HostError;
+
+fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
+    HostError::Overlay { at: overlay.at.to_owned(), source: io::Error::from(errno), reason }
+}
+
+/// Returns the error for no layers, or too many.
+pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
+    let reason = match overlay.lower.len() {
+        0 => "there is no layer below".to_owned(),
+        count => format!("{count} layers are too many, the kernel takes {LAYERS_MAX}"),
+    };
+    failed(overlay, Errno::INVAL, reason)
+}
+
+/// Returns the error for options that are too long for `mount(2)`.
+pub(super) fn options_too_long(overlay: &Overlay<'_>) -> HostError {
+    let count = overlay.lower.len();
+    failed(overlay, Errno::TOOBIG, format!("{count} layers are too many, kernels before 6.7 take about 200"))
+}
+
+/// Returns the error for a kernel or user without overlays.
+pub(super) fn unavailable(overlay: &Overlay<'_>, errno: Errno) -> HostError {
+    let reason = match errno {
+        Errno::NODEV => "this kernel has no overlay filesystem; load it with `modprobe overlay`",
+        Errno::NOSYS => "overlays need Linux 5.11",
+        Errno::PERM => {
+            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace of his own, \
+             and a container may forbid mounting"
+        }
+        _ => "",
+    };
+    failed(overlay, errno, reason.to_owned())
+}
+
+/// Returns the error for directories that the kernel rejects.
+pub(super) fn rejected(overlay: &Overlay<'_>, errno: Errno, mut messages: Vec<String>) -> HostError {
+    messages.extend(problems(overlay));
+    failed(overlay, errno, messages.join("; "))
+}
+
+/// Reads the messages of the kernel about a filesystem context.
+pub(super) fn messages(context: impl AsFd) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut text = [0; 1024];
+    while let Ok(length @ 1..) = rustix::io::read(&context, &mut text) {
+        let message = String::from_utf8_lossy(&text[..length]);
+        // Messages start with a letter for their severity.
+        let message = message.trim().split_once(' ').map_or("", |(_, message)| message);
+        messages.push(format!("the kernel says: {message}"));
+    }
+    messages
+}
+
+/// Returns what is wrong with the directories.
+fn problems(overlay: &Overlay<'_>) -> Vec<String> {
+    let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
+    let absent = all.filter(|path| !path.is_dir());
+    let mut found: Vec<String> = absent
+        .take(1)
+        .map(|path| format!("{} is no directory that can be reached", path.display()))
+        .collect();
+    if let Some(filesystem) = unsuitable(overlay.upper) {
+        let upper = overlay.upper.display();
+        found.push(format!("{upper} is on {filesystem}, which cannot be written to through an overlay"));
+    }
+    let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
+    if device(overlay.upper) != device(overlay.work) {
+        found.push("upper and work are not on one filesystem".to_owned());
+    }
+    found
+}
+
+/// Returns the name of the filesystem of a path, if it lacks what an upper directory needs: file types in
+/// listings, extended attributes or whiteouts.
+pub(super) fn unsuitable(path: &Path) -> Option<&'static str> {
+    let magic = statfs(path).ok()?.f_type as u32;
+    Some(match magic {
+        0x794c_7630 => "another overlay",
+        0x6969 => "NFS",
+        0x6573_5546 => "FUSE",
+        0x8584_58f6 => "ramfs",
+        0x4d44 => "FAT",
+        0x2011_bab0 => "exFAT",
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
+        0x0102_1997 => "9p",
+        _ => return None,
+    })
+}

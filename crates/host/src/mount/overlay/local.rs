@@ -1,0 +1,199 @@
+//! Mounting, replacing and unmounting in the namespaces of this process.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, flock, openat, statfs, statx,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountPropagationFlags, MoveMountFlags, UnmountFlags, mount_change, move_mount, unmount as umount,
+};
+
+use super::config::{Overlay, Xattrs};
+use super::{context, diagnosis, idmapped};
+use crate::error::{Context as _, HostError, Result};
+use crate::mount::mounts::{self, Access};
+
+pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    let _lock = lock(overlay.at)?;
+    if is_mount(overlay.at)? {
+        let action = format!("mount an overlay at {}, where something is mounted", overlay.at.display());
+        return Err(HostError::System { action, source: io::Error::from(Errno::BUSY) });
+    }
+    mount_on_top(xattrs, overlay)
+}
+
+/// Mounts an overlay on top of what is mounted there. Nothing else may mount there concurrently.
+pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    match create(xattrs, overlay)? {
+        Some(tree) => attach(&tree, overlay),
+        None => mount_with_options(xattrs, overlay),
+    }
+}
+
+/// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
+fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+    match overlay.user {
+        Some(user) => idmapped::create(xattrs, overlay, user).map(Some),
+        None => context::create(xattrs, overlay),
+    }
+}
+
+/// Locks the directory below the mount point, so that concurrent callers see each other's mounts.
+fn lock(at: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, at, flags, Mode::empty()).context(format!("open {}", at.display()))?;
+    flock(&directory, FlockOperation::LockExclusive).context(format!("lock {}", at.display()))?;
+    Ok(directory)
+}
+
+/// Returns whether `path` is a mount point.
+fn is_mount(path: &Path) -> Result<bool> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    let found = found.context(format!("look at {}", path.display()))?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
+    mounts::attach(tree.as_fd(), overlay.at)?;
+    make_private(tree, overlay.at)
+}
+
+/// Makes the mount private again: in a shared mount it became shared.
+fn make_private(tree: &OwnedFd, at: &Path) -> Result<()> {
+    mounts::restrict(tree, Access::Write).context(format!("keep what is mounted at {} here", at.display()))
+}
+
+fn mount_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    context::mount_by_options(xattrs, overlay)?;
+    let at = overlay.at;
+    mount_change(at, MountPropagationFlags::PRIVATE)
+        .context(format!("keep what is mounted at {} here", at.display()))
+}
+
+pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    if !is_mount(overlay.at)? {
+        return mount(xattrs, overlay);
+    }
+    let Some(tree) = create(xattrs, overlay)? else { return replace_with_options(xattrs, overlay) };
+    let flags = MoveMountFlags::MOVE_MOUNT_BENEATH | MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    match move_mount(&tree, c"", CWD, overlay.at, flags) {
+        Ok(()) => {
+            detach(overlay.at).context(format!("take away what was mounted at {}", overlay.at.display()))?;
+            make_private(&tree, overlay.at)
+        }
+        // Not supported by the kernel, or not allowed because the parent mount is shared.
+        Err(Errno::INVAL) => {
+            unmount(overlay.at)?;
+            attach(&tree, overlay)
+        }
+        Err(errno) => Err(diagnosis::rejected(overlay, errno, Vec::new())),
+    }
+}
+
+/// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
+/// that fails, the old one is still there, and the rest is quick and does not fail.
+fn replace_with_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
+    context::mount_by_options(xattrs, overlay)?;
+    let tree = mounts::clone_tree(overlay.at, Access::Write)?;
+    unmount(overlay.at)?;
+    attach(&tree, overlay)
+}
+
+/// Detaches the topmost mount at a path.
+fn detach(at: &Path) -> rustix::io::Result<()> {
+    umount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+}
+
+pub(super) fn unmount(at: &Path) -> Result<bool> {
+    let mut any = false;
+    loop {
+        match detach(at) {
+            Ok(()) => any = true,
+            // No mount, or no such path.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(any),
+            Err(errno) => return Err(errno).context(format!("unmount {}", at.display())),
+        }
+    }
+}
+
+/// Unmounts, and closes the root in another thread, which waits until the kernel has synced everything.
+pub(super) fn abandon(at: &Path) -> Result<bool> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = match openat(CWD, at, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+        opened => opened.context(format!("open {}", at.display()))?,
+    };
+    let any = unmount(at)?;
+    // The last close ends the overlay. If no thread can be started, this one does it.
+    let closer = std::thread::Builder::new().name("overlay-end".to_owned());
+    drop(closer.spawn(move || drop(root)));
+    Ok(any)
+}
+
+pub(super) fn is_responding(path: &Path) -> Result<bool> {
+    // The kernel never answers this call from its caches.
+    match statfs(path) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(false),
+        Err(errno) => Err(errno).context(format!("look at {}", path.display())),
+    }
+}
+
+/// Returns the mount points below a directory, each once, given a `mountinfo` file.
+pub(super) fn mounted(list: &Path, below: &Path) -> Result<Vec<PathBuf>> {
+    let text = std::fs::read(list).context(format!("read {}", list.display()))?;
+    let paths = text.split(|byte| *byte == b'\n').filter_map(path_of);
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path != below && path.starts_with(below)).collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// `id parent major:minor root path …`
+fn path_of(line: &[u8]) -> Option<PathBuf> {
+    line.split(|byte| *byte == b' ').nth(4).map(unescape)
+}
+
+/// Decodes spaces, tabs, newlines and backslashes, which are written as `\` and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = after.first_chunk::<3>().filter(|_| first == b'\\').and_then(octal);
+        bytes.push(escaped.unwrap_or(first));
+        rest = if escaped.is_some() { &after[3..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+fn octal(digits: &[u8; 3]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounted_lists_mount_points_below_a_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let list = directory.path().join("mountinfo");
+        let lines = [
+            "1 0 8:1 / / rw - ext4 /dev/a rw",
+            "2 1 0:2 / /a rw - tmpfs none rw",
+            r"3 2 0:3 / /a/x\040y\134 rw,nosuid shared:1 - overlay none rw",
+            r"4 3 0:4 / /a/x\040y\134 rw - overlay none rw",
+            "5 2 0:5 / /a/b/c rw - overlay none rw",
+            "6 1 0:6 / /ab rw - overlay none rw",
+        ];
+        std::fs::write(&list, lines.join("\n") + "\n").unwrap();
+        let found = mounted(&list, Path::new("/a")).unwrap();
+        assert_eq!(found, [PathBuf::from("/a/b/c"), PathBuf::from("/a/x y\\")]);
+    }
+}

@@ -1,0 +1,181 @@
+//! Probe of overlays over a directory: tries every operation.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, flock, getxattr, mknodat, setxattr};
+use rustix::io::Errno;
+
+use super::config::{Overlay, Xattrs};
+use super::{diagnosis, local};
+use crate::error::{Context as _, HostError, Result};
+use crate::mount::remove_tree::remove_tree;
+use crate::namespace::holder::Holder;
+use crate::namespace::sandbox_ids::owner;
+
+/// Name of the temporary directory.
+const PROBE_DIR: &str = "overlay-probe";
+
+/// Runs the probe in the namespaces of this process.
+pub(super) fn run(xattrs: Xattrs, directory: &Path, user: Option<u32>) -> Result<()> {
+    let probe = Probe { xattrs, user, path: directory.join(PROBE_DIR) };
+    let _lock = probe.begin()?;
+    let tried = probe.all();
+    let cleaned = probe.clean_up();
+    tried.map_err(|error| probe.explain(error)).and(cleaned)
+}
+
+struct Probe {
+    xattrs: Xattrs,
+    /// UID to which the layers are id-mapped.
+    user: Option<u32>,
+    path: PathBuf,
+}
+
+impl Probe {
+    /// Creates and locks the directory. Concurrent probes take turns, and leftovers of one that was killed
+    /// are removed.
+    fn begin(&self) -> Result<fs::File> {
+        loop {
+            let action = || format!("make {}", self.path.display());
+            match fs::create_dir(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(error).context(action());
+                }
+                _ => {}
+            }
+            let directory = match fs::File::open(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.context(action())?,
+            };
+            flock(directory.as_fd(), FlockOperation::LockExclusive).context(action())?;
+            let locked = directory.metadata().context(action())?.ino();
+            // Otherwise the previous probe has removed it.
+            if fs::metadata(&self.path).is_ok_and(|found| found.ino() == locked) {
+                local::unmount(&self.at("at"))?;
+                for name in ["a", "b", "upper", "work", "at"] {
+                    remove_tree(&self.at(name))?;
+                }
+                return Ok(directory);
+            }
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn clean_up(&self) -> Result<()> {
+        local::unmount(&self.at("at"))?;
+        remove_tree(&self.path)
+    }
+
+    fn all(&self) -> Result<()> {
+        self.create_layers()?;
+        let (lower, upper, work, at) =
+            ([self.at("a"), self.at("b")], self.at("upper"), self.at("work"), self.at("at"));
+        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: self.user };
+        local::mount(self.xattrs, &overlay)?;
+        self.read()?;
+        self.write()?;
+        self.delete()?;
+        self.recreate()?;
+        self.user.map_or(Ok(()), |user| self.check_id_map(user))
+    }
+
+    /// Checks that a file of the shared sandbox user appears as that of `user` in the mount, and the other
+    /// way round.
+    fn check_id_map(&self, user: u32) -> Result<()> {
+        let Some((shared, _)) = owner(&Holder::Machine) else {
+            return Err(HostError::other("there is no user to show"));
+        };
+        let owner = |name: &str| -> Result<u32> {
+            Ok(fs::symlink_metadata(self.at(name)).context("look at a file that is shown")?.uid())
+        };
+        let set_owner = |name: &str, user| chown(self.at(name), Some(user), Some(user));
+        set_owner("b/given", shared).context("give a file away")?;
+        self.expect(owner("at/given")? == user, "files of a layer are not shown as another user's")?;
+        set_owner("at/again", user).context("give a file away through an overlay")?;
+        self.expect(
+            owner("upper/again")? == shared,
+            "files of another user's are not stored as those of all",
+        )?;
+        fs::write(self.at("at/given"), "new").context("write through an overlay")?;
+        self.expect(owner("upper/given")? == shared, "copied files do not belong to whom they belonged")
+    }
+
+    /// Creates two layers; the upper one hides a file and the content of a directory of the other.
+    fn create_layers(&self) -> Result<()> {
+        let made = || -> io::Result<()> {
+            for name in ["a/hiding", "b/hiding", "b/again", "upper", "work", "at"] {
+                fs::create_dir_all(self.at(name))?;
+            }
+            for name in ["a/both", "b/both", "b/hidden", "b/given", "b/hiding/file", "b/again/file"] {
+                fs::write(self.at(name), name)?;
+            }
+            Ok(())
+        };
+        made().context(format!("make files in {}", self.path.display()))?;
+        mknodat(CWD, self.at("a/hidden"), FileType::CharacterDevice, Mode::empty(), 0)
+            .context("make a whiteout (a character device 0:0)")?;
+        let opaque = format!("{}opaque", self.xattrs.prefix());
+        setxattr(self.at("a/hiding"), opaque.as_str(), b"y", XattrFlags::empty())
+            .context(format!("set the attribute {opaque}"))
+    }
+
+    fn read(&self) -> Result<()> {
+        let both = fs::read_to_string(self.at("at/both")).context("read through an overlay")?;
+        self.expect(both == "a/both", "the upper one of two layers does not hide the other")?;
+        self.expect(absent(&self.at("at/hidden")), "a whiteout hides nothing")?;
+        self.expect(absent(&self.at("at/hiding/file")), "an opaque directory hides nothing")
+    }
+
+    fn write(&self) -> Result<()> {
+        fs::write(self.at("at/both"), "new").context("write through an overlay")?;
+        let upper = fs::read_to_string(self.at("upper/both")).context("read what was written")?;
+        self.expect(upper == "new", "what is written does not come to the upper")
+    }
+
+    fn delete(&self) -> Result<()> {
+        fs::remove_file(self.at("at/both")).context("delete through an overlay")?;
+        let whiteout = fs::symlink_metadata(self.at("upper/both")).context("look for a whiteout")?;
+        let is_whiteout = whiteout.file_type().is_char_device() && whiteout.rdev() == 0;
+        self.expect(is_whiteout, "what is deleted leaves no whiteout")
+    }
+
+    /// Checks a directory that was deleted and created again.
+    fn recreate(&self) -> Result<()> {
+        let again = self.at("at/again");
+        let made = fs::remove_dir_all(&again).and_then(|()| fs::create_dir(&again));
+        made.context("replace a directory through an overlay")?;
+        self.expect(absent(&again.join("file")), "a new directory shows what was in the old one")?;
+        let opaque = format!("{}opaque", self.xattrs.prefix());
+        let mut value = [0; 2];
+        let found = getxattr(self.at("upper/again"), opaque.as_str(), &mut value);
+        let found = found.context(format!("read the attribute {opaque}"))?;
+        self.expect(&value[..found] == b"y", "a new directory is not opaque")
+    }
+
+    fn expect(&self, so: bool, otherwise: &str) -> Result<()> {
+        if so { Ok(()) } else { Err(HostError::other(otherwise.to_owned())) }
+    }
+
+    /// Adds the name of the filesystem, if that is the reason.
+    fn explain(&self, error: HostError) -> HostError {
+        let told = matches!(error, HostError::Overlay { .. });
+        match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
+            Some(filesystem) if !told => HostError::other(format!(
+                "{error} (it is on {filesystem}, which cannot be written to through an overlay)"
+            )),
+            _ => error,
+        }
+    }
+}
+
+fn absent(path: &Path) -> bool {
+    let looked = fs::symlink_metadata(path);
+    looked.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOENT))
+}

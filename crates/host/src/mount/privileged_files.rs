@@ -1,0 +1,199 @@
+//! Opening files with the capabilities of a holder.
+//!
+//! In the namespaces of his holder an ordinary user has root's capabilities over his own files, and can open
+//! them whatever their mode. One helper serves all requests; a helper per file would take longer than reading
+//! the files.
+
+use std::ffi::{CStr, CString};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client::{self, PendingReply};
+use crate::helper::error::{HelperError, HostErrorKind};
+use crate::helper::protocol::Task;
+use crate::mount::open_at::{attributes, open};
+use crate::namespace::holder::Holder;
+
+/// Maximum size of a message: a name of 255 bytes as JSON, and numbers.
+const MESSAGE_MAX: usize = 8 << 10;
+
+/// Request, sent with a file descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    Open { name: Vec<u8>, flags: u32 },
+    Attributes,
+}
+
+/// Reply, sent with a file descriptor unless it is an error.
+type Reply = std::result::Result<(), HelperError>;
+
+/// Access to files with the capabilities of a holder.
+#[derive(Debug)]
+pub struct PrivilegedFiles {
+    holder: Holder,
+    connection: Mutex<Option<Connection>>,
+}
+
+/// Connection to a helper.
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    helper: PendingReply<()>,
+}
+
+impl PrivilegedFiles {
+    /// Returns the access of this holder. The helper is started when it is first needed.
+    pub fn of(holder: &Holder) -> Self {
+        Self { holder: holder.clone(), connection: Mutex::default() }
+    }
+
+    /// Opens a name in a directory. Symlinks are not followed, nothing is created, and it does not block. The
+    /// file may have been replaced by one of another type, so check the result. Mounts of the holder are not
+    /// visible through a directory that was opened outside.
+    pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+        match self.holder {
+            Holder::Machine => open(directory, name, flags),
+            Holder::Process(_) => self
+                .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
+        }
+    }
+
+    /// Returns names and values of the `user.*` attributes of an open file or directory. The kernel checks
+    /// the permission to read them again, even for an open file.
+    pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        match self.holder {
+            Holder::Machine => attributes(file),
+            Holder::Process(_) => {
+                let told = std::fs::File::from(self.request(&Request::Attributes, file)?);
+                serde_json::from_reader(told).map_err(io::Error::from).context("read attributes")
+            }
+        }
+    }
+
+    fn request(&self, request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match connection.take() {
+            Some(open) => open,
+            None => Connection::open(&self.holder)?,
+        };
+        send(open.socket.as_fd(), request, Some(descriptor)).context("ask a helper for a file")?;
+        match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
+            None => {
+                open.helper.wait()?;
+                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
+            }
+            Some((answer, descriptor)) => {
+                *connection = Some(open);
+                answer.map_err(HostError::Helper)?;
+                descriptor.ok_or_else(|| HostError::other("nothing was opened"))
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn open(holder: &Holder) -> Result<Self> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .context("make a socket")?;
+        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[theirs.as_fd()])?;
+        Ok(Self { socket, helper })
+    }
+}
+
+/// Opens files with the rights of a holder until the other end of its socket is closed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ServeFilesTask {
+    holder: Holder,
+}
+
+impl Task for ServeFilesTask {
+    const NAME: &'static str = "serve-files";
+    type Reply = ();
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<()> {
+        serve(&self.holder, &fds)
+    }
+}
+
+fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
+    let [socket] = fds else {
+        return Err(HostError::other("nobody to open files for"));
+    };
+    holder.join()?;
+    while let Some((request, descriptor)) = receive::<Request>(socket.as_fd()).context("wait for a name")? {
+        let got = descriptor
+            .ok_or_else(|| HostError::other("nothing to open it in"))
+            .and_then(|descriptor| get(&request, descriptor.as_fd()));
+        let (answer, got) = match got {
+            Ok(got) => (Ok(()), Some(got)),
+            Err(error) => (Err(error.into()), None),
+        };
+        let got = got.as_ref().map(OwnedFd::as_fd);
+        send::<Reply>(socket.as_fd(), &answer, got).context("give what was opened")?;
+    }
+    Ok(())
+}
+
+fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+    match request {
+        Request::Open { name, flags } => {
+            let name = CString::new(name.as_slice()).map_err(io::Error::from).context("open a name")?;
+            open(descriptor, &name, OFlags::from_bits_retain(*flags))
+        }
+        Request::Attributes => {
+            let found = serde_json::to_vec(&attributes(descriptor)?);
+            let found = found.map_err(io::Error::from).context("tell the attributes")?;
+            let memory = rustix::fs::memfd_create("attributes", rustix::fs::MemfdFlags::CLOEXEC);
+            let mut memory = std::fs::File::from(memory.context("make room for attributes")?);
+            io::Write::write_all(&mut memory, &found).context("tell the attributes")?;
+            io::Seek::rewind(&mut memory).context("tell the attributes")?;
+            Ok(memory.into())
+        }
+    }
+}
+
+fn send<T: Serialize>(socket: BorrowedFd<'_>, what: &T, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let text = serde_json::to_vec(what)?;
+    let rights: Vec<_> = with.into_iter().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !rights.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&rights));
+    }
+    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message. Returns `None` when the other end is closed.
+fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    let mut text = [0; MESSAGE_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptor)))
+}

@@ -1,0 +1,373 @@
+//! Root filesystem of a sandbox, built from inside its namespaces.
+//!
+//! The template `base` consists of the host's programs and libraries, read-only, and an `/etc` with a few
+//! harmless parts of the host's. Home directories, `/run`, `/var` and `/root` of the host are not visible.
+//!
+//! Any other template is a directory under an overlay. Everything that is written or mounted here has a real
+//! file or directory in the upper layer, created before the overlay is mounted, so that no symlink of the
+//! template redirects it.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, mount_remount, unmount,
+};
+use rustix::process::{chdir, pivot_root};
+
+use crate::error::{Context as _, Result};
+use crate::mount::mounts::{Access, attach, bind};
+use crate::network::egress::RESOLV_CONF;
+use crate::resources::sysctl_limits;
+
+/// Maximum number of bytes that are read of a template's file.
+const FILE_MAX: u64 = 1 << 20;
+/// Directory where the new root is assembled. It exists everywhere; its content on the host is hidden.
+pub(crate) const NEW_ROOT: &str = "/tmp";
+/// Directories of the host with programs and libraries.
+pub const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
+/// Parts of the host's `/etc` that programs need and that reveal nothing.
+pub const ETC: [&str; 7] = [
+    "alternatives",
+    "ca-certificates",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+];
+/// Directories that are mount points, or in which something is created.
+const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run", "sys", "tmp", "var/tmp"];
+const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
+/// Parts of `/proc` and `/sys` that reveal the host.
+pub const HIDDEN: [&str; 11] = [
+    "proc/acpi",
+    "proc/asound",
+    "proc/interrupts",
+    "proc/kcore",
+    "proc/keys",
+    "proc/latency_stats",
+    "proc/sched_debug",
+    "proc/scsi",
+    "proc/timer_list",
+    "sys/devices/virtual/powercap",
+    "sys/firmware",
+];
+/// Parts of `/proc` that are read-only.
+pub const FIXED: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
+
+/// Temporary mount point of the tmpfs while its directories are bound; `/proc` is mounted there later.
+const TMPFS: &str = "proc";
+const PAGE: u64 = 4096;
+/// Minimum number of files in the tmpfs.
+const FILES_MIN: u64 = 1024;
+
+/// Directory of the tmpfs that becomes a directory of the sandbox.
+struct TmpfsDir {
+    name: &'static str,
+    path: &'static str,
+    mode: u32,
+    access: Access,
+}
+
+const TMPFS_DIRS: [TmpfsDir; 5] = [
+    TmpfsDir { name: "tmp", path: "tmp", mode: 0o1777, access: Access::Write },
+    TmpfsDir { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
+    TmpfsDir { name: "run", path: "run", mode: 0o755, access: Access::Write },
+    TmpfsDir { name: "home", path: "home/sandbox", mode: 0o755, access: Access::Write },
+    TmpfsDir { name: "shm", path: "dev/shm", mode: 0o1777, access: Access::Data },
+];
+
+/// Root filesystem to build.
+pub(crate) struct Root<'a> {
+    /// Detached mount of the template; `None` for `base`.
+    pub(crate) template: Option<BorrowedFd<'a>>,
+    pub(crate) hostname: &'a str,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    /// Empty directories that serve as mount points.
+    pub(crate) mount_points: &'a [PathBuf],
+    /// Memory limit of the sandbox, in bytes.
+    pub(crate) memory: Option<u64>,
+    /// True if a DNS server listens inside.
+    pub(crate) nameserver: bool,
+}
+
+impl Root<'_> {
+    /// Builds the root and makes it the root of this process.
+    pub(crate) fn build(&self) -> Result<()> {
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+            .context("keep mounts to the sandbox")?;
+        mount_tmpfs(NEW_ROOT, "mode=0755,size=16m", MountFlags::empty())?;
+        match self.template {
+            None => self.assemble_base()?,
+            Some(template) => self.mount_template(template)?,
+        }
+        self.mount_memory()?;
+        mount_dev()?;
+        bind_tmpfs_dirs()?;
+        mount_kernel_filesystems(self.memory)?;
+        for mount_point in self.mount_points {
+            create_dir(&in_new_root(mount_point))?;
+        }
+        pivot()
+    }
+
+    fn assemble_base(&self) -> Result<()> {
+        let new = Path::new(NEW_ROOT);
+        self.skeleton(new)?;
+        let (user, group) = (self.user_line(), self.group_line());
+        let users = format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\n{user}\
+             nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        );
+        let groups = format!("root:x:0:\n{group}nogroup:x:65534:\n");
+        write(&new.join("etc/passwd"), &users)?;
+        write(&new.join("etc/group"), &groups)?;
+        write(&new.join("etc/nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        bind_programs()?;
+        bind_etc()
+    }
+
+    /// Mounts an overlay over the template as the root. Its upper layer is not visible.
+    fn mount_template(&self, template: BorrowedFd<'_>) -> Result<()> {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(in_new_root);
+        for directory in [&lower, &upper, &work] {
+            create_dir(directory)?;
+        }
+        self.skeleton(&upper)?;
+        self.add_user(template, "etc/passwd", &upper, &self.user_line())?;
+        self.add_user(template, "etc/group", &upper, &self.group_line())?;
+        attach(template, &lower)?;
+        let options =
+            format!("lowerdir={NEW_ROOT}/lower,upperdir={NEW_ROOT}/upper,workdir={NEW_ROOT}/work,userxattr");
+        let options =
+            std::ffi::CString::new(options).map_err(io::Error::other).context("read mount options")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount(c"overlay", NEW_ROOT, c"overlay", flags, Some(options.as_c_str())).context("mount the template")
+    }
+
+    /// Creates below `at` what every root has.
+    fn skeleton(&self, at: &Path) -> Result<()> {
+        for directory in DIRECTORIES {
+            create_dir(&at.join(directory))?;
+        }
+        for mount_point in self.mount_points {
+            create_dir(&at.join(mount_point.strip_prefix("/").unwrap_or(mount_point)))?;
+        }
+        write(&at.join("etc/hostname"), &format!("{}\n", self.hostname))?;
+        write(&at.join("etc/hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", self.hostname))?;
+        write(&at.join("etc/resolv.conf"), if self.nameserver { RESOLV_CONF } else { "" })
+    }
+
+    fn user_line(&self) -> String {
+        format!("sandbox:x:{}:{}:sandbox:/home/sandbox:/bin/sh\n", self.user, self.group)
+    }
+
+    fn group_line(&self) -> String {
+        format!("sandbox:x:{}:\n", self.group)
+    }
+
+    /// Adds the sandbox user to a file of the template, unless its id is there.
+    fn add_user(&self, template: BorrowedFd<'_>, file: &str, upper: &Path, line: &str) -> Result<()> {
+        let mut text = read_template_file(template, file).context(format!("read {file} of the template"))?;
+        let id = self.user.to_string();
+        if text.lines().any(|line| line.split(':').nth(2) == Some(&id)) {
+            return Ok(());
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        write(&upper.join(file), &(text + line))
+    }
+
+    /// Mounts the tmpfs that holds all writable directories except the workspace, so that one limit applies
+    /// to all of them. It is detached from here once they are bound.
+    fn mount_memory(&self) -> Result<()> {
+        mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(self.memory), MountFlags::empty())?;
+        for dir in TMPFS_DIRS {
+            let path = in_new_root(TMPFS).join(dir.name);
+            create_dir(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(dir.mode))
+                .context(format!("open {}", dir.path))?;
+        }
+        let home = in_new_root(TMPFS).join("home");
+        std::os::unix::fs::chown(&home, Some(self.user), Some(self.group))
+            .context("give the home to its user")
+    }
+}
+
+/// Creates `/dev`, with harmless devices and its own terminals.
+pub(crate) fn mount_dev() -> Result<()> {
+    let dev = in_new_root("dev");
+    mount_tmpfs(&dev, "mode=0755,size=64k", MountFlags::NOEXEC)?;
+    for name in DEVICES {
+        let to = dev.join(name);
+        write(&to, "")?;
+        bind(&Path::new("/dev").join(name), &to, Access::Device)?;
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "fd/0"),
+        ("stdout", "fd/1"),
+        ("stderr", "fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name)).context(format!("link /dev/{name}"))?;
+    }
+    create_dir(&dev.join("shm"))?;
+    create_dir(&dev.join("pts"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount(c"devpts", dev.join("pts"), c"devpts", flags, Some(c"newinstance,ptmxmode=0666,mode=0620"))
+        .context("mount devpts")?;
+    remount_read_only(&dev, MountFlags::NOEXEC)
+}
+
+/// Returns the mount options of the tmpfs for a memory limit: half of it, and one file per 4 KiB of that. A
+/// full tmpfs must leave memory for processes; otherwise they would be killed while the files stay. The
+/// kernel needs about 1 KiB per file in addition. Without a limit the kernel's defaults apply.
+pub(crate) fn tmpfs_options(memory: Option<u64>) -> String {
+    let Some(memory) = memory else { return "mode=0755".to_owned() };
+    // The kernel takes 0 for no limit.
+    let size = (memory / 2).max(PAGE);
+    format!("mode=0755,size={size},nr_inodes={}", (size / PAGE).max(FILES_MIN))
+}
+
+/// Binds the directories of the tmpfs.
+fn bind_tmpfs_dirs() -> Result<()> {
+    for dir in TMPFS_DIRS {
+        bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;
+    }
+    unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("take away the whole of the writable files")
+}
+
+/// Binds the host's programs and libraries.
+fn bind_programs() -> Result<()> {
+    for name in PROGRAMS {
+        let (from, to) = (Path::new("/").join(name), in_new_root(name));
+        match fs::read_link(&from) {
+            Ok(target) => symlink(target, &to).context(format!("link {}", to.display()))?,
+            Err(_) if from.is_dir() => {
+                create_dir(&to)?;
+                bind(&from, &to, Access::Read)?;
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Binds the harmless parts of the host's `/etc`.
+fn bind_etc() -> Result<()> {
+    for name in ETC {
+        let (from, to) = (Path::new("/etc").join(name), in_new_root("etc").join(name));
+        if from.is_dir() {
+            create_dir(&to)?;
+        } else if from.is_file() {
+            write(&to, "")?;
+        } else {
+            continue;
+        }
+        bind(&from, &to, Access::Read)?;
+    }
+    Ok(())
+}
+
+/// Reads a file of the template, resolving symlinks inside the template. Returns an empty string if there is
+/// none.
+fn read_template_file(template: BorrowedFd<'_>, file: &str) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match openat2(template, file, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(String::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).context(format!("write {}", path.display()))
+}
+
+pub(crate) fn in_new_root(path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    Path::new(NEW_ROOT).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+pub(crate) fn create_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).context(format!("make {}", path.display()))
+}
+
+pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
+    let path = path.as_ref();
+    let options = std::ffi::CString::new(options).map_err(io::Error::other).context("read mount options")?;
+    mount(c"tmpfs", path, c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV | more, Some(options.as_c_str()))
+        .context(format!("mount a tmpfs at {}", path.display()))
+}
+
+/// Makes a mount read-only, but not those below it.
+pub(crate) fn remount_read_only(path: &Path, more: MountFlags) -> Result<()> {
+    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | more;
+    mount_remount(path, flags, c"").context(format!("make {} read-only", path.display()))
+}
+
+pub(crate) fn mount_kernel_filesystems(memory: Option<u64>) -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(c"proc", in_new_root("proc"), c"proc", flags, None).context("mount proc")?;
+    sysctl_limits::set(&in_new_root("proc/sys"), memory)?;
+    mount(c"sysfs", in_new_root("sys"), c"sysfs", flags | MountFlags::RDONLY, None).context("mount sysfs")?;
+    for name in FIXED.iter().map(in_new_root).filter(|path| path.exists()) {
+        bind(&name, &name, Access::Read)?;
+    }
+    protect_attributes()?;
+    for name in HIDDEN.iter().map(in_new_root) {
+        if name.is_dir() {
+            mount_tmpfs(&name, "size=0", MountFlags::RDONLY | MountFlags::NOEXEC)?;
+        } else if name.exists() {
+            bind(Path::new("/dev/null"), &name, Access::Device)?;
+        }
+    }
+    Ok(())
+}
+
+/// Protects mode and owner of the entries of `/proc` other than processes: an entry is the same in every
+/// `/proc` of the host. They belong to the host's root, so that only a sandbox in which that user exists
+/// could change them. Otherwise there is nothing to do.
+fn protect_attributes() -> Result<()> {
+    let proc = in_new_root("proc");
+    let overflow = fs::read_to_string(proc.join("sys/kernel/overflowuid"))
+        .context("read proc/sys/kernel/overflowuid")?;
+    let owner = fs::metadata(proc.join("version")).context("look at proc/version")?.uid();
+    if overflow.trim().parse() == Ok(owner) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(&proc).context("list proc")? {
+        let entry = entry.context("list proc")?;
+        let name = entry.file_name();
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        let is_fixed = FIXED.iter().any(|fixed| Path::new(fixed) == Path::new("proc").join(&name));
+        // A process may have ended meanwhile.
+        if is_process || is_fixed || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            continue;
+        }
+        bind(&entry.path(), &entry.path(), Access::Read)?;
+    }
+    Ok(())
+}
+
+/// Makes the new root the root of this process, and detaches the old one.
+fn pivot() -> Result<()> {
+    fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755)).context("open the root")?;
+    chdir(NEW_ROOT).context("enter the root")?;
+    pivot_root(".", ".").context("change the root")?;
+    unmount(".", UnmountFlags::DETACH).context("let go of the machine's root")?;
+    chdir("/").context("enter the root")?;
+    remount_read_only(Path::new("/"), MountFlags::empty())
+}

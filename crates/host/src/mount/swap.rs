@@ -1,0 +1,315 @@
+//! Replacing the workspace of a running sandbox.
+//!
+//! The new workspace is mounted on top of the old one. Then the two are exchanged by `pivot_root`, from a
+//! helper whose root is the old one: the kernel moves every process whose working directory is the root of
+//! the old one to the root of the new one. After that the old one is on top, and is detached. Other processes
+//! see either the old or the new one.
+//!
+//! Processes with a working directory further down, an open file or a mapping in the old one keep it
+//! ([`workspace_users`](crate::workspace_users) lists them); it exists as long as they do.
+//!
+//! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper one is the
+//! new one, afterwards it is the old one, so in both cases detaching the upper one is right: [`settle`].
+//!
+//! A helper has a deadline. It checks the time before each visible step, and the kernel kills it at the
+//! deadline, so that nothing is replaced after the server has given up.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{UnmountFlags, unmount};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
+use crate::mount::attach::{enter, is_mounted, lock};
+use crate::mount::mounts;
+use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
+use crate::namespace::holder::Holder;
+use crate::process::Process;
+use crate::sandbox::layout::WORKSPACE;
+use crate::sandbox::own_users;
+
+/// Time that the kernel may take to close the files of processes that have just ended. They are not listed in
+/// `/proc` any more by then.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Time in which a helper succeeds, or has changed nothing. Two of them in sequence end before the server
+/// gives up.
+const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Parameters of a swap, and of settling one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    holder: Holder,
+    process: Process,
+    workspace: PathBuf,
+    /// UID of the sandbox on the host, if it has one of its own.
+    user: Option<u32>,
+    /// Time of the monotonic clock after which nothing may be changed: the server has given up by then.
+    deadline: Duration,
+    /// Step after which the helper kills itself; for tests.
+    killed_after: Option<SwapStep>,
+    /// Step after which the helper hangs; for tests.
+    stalled_after: Option<SwapStep>,
+}
+
+/// Step of a swap, for tests that interrupt it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SwapStep {
+    Closed,
+    Mounted,
+    Pivoted,
+    Detached,
+}
+
+/// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
+/// first process.
+pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+    let user = own_users::of(process)?;
+    chown_to_sandbox(holder, workspace, user)?;
+    replace(holder, process, workspace, user)
+}
+
+/// Replaces the workspace of a sandbox by one that its user owns already.
+pub fn swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+    replace(holder, process, workspace, None)
+}
+
+/// Returns whether `workspace` is the workspace of a sandbox, after a [`swap`] with unknown outcome. Finishes
+/// or reverts what a killed helper left behind.
+pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+    let user = own_users::of(process)?;
+    client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
+}
+
+/// Does the same as [`settle_swap`] after a [`swap_preowned`].
+pub fn settle_swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+    client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
+}
+
+fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
+    let task = SwapTask(Request::new(holder, process, workspace, user));
+    let Err(error) = client::call(&task, &[]) else { return Ok(()) };
+    // The helper has reverted what it did, unless it was killed.
+    match client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(error),
+        Err(more) => Err(error.followed_by(more)),
+    }
+}
+
+/// Starts a swap with a helper that kills itself after a step.
+#[doc(hidden)]
+pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
+    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
+}
+
+/// Starts a swap with a time limit, with a helper that hangs after a step.
+#[doc(hidden)]
+pub fn swap_stalled(
+    holder: &Holder,
+    process: &Process,
+    workspace: &Path,
+    (limit, after): (Duration, Option<SwapStep>),
+) -> Result<()> {
+    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
+    client::call(&SwapTask(request), &[])
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+impl Request {
+    fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
+        let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
+        let deadline = monotonic() + SWAP_TIMEOUT;
+        Self { holder, process, workspace, user, deadline, killed_after: None, stalled_after: None }
+    }
+
+    /// Fails after the deadline. To be called before each visible step.
+    fn check_deadline(&self) -> Result<()> {
+        if monotonic() < self.deadline {
+            return Ok(());
+        }
+        Err(HostError::of_kind(HostErrorKind::TimedOut, "it took too long, and was given up"))
+    }
+
+    /// Has the kernel kill this process at the deadline, even while it waits in a system call.
+    fn kill_at_deadline(&self) -> Result<()> {
+        self.check_deadline()?;
+        let left = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
+        let value = libc::timeval {
+            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_usec: left.subsec_micros().into(),
+        };
+        let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: value };
+        // SAFETY: the structure is only read, and nothing is written. The signal ends a process without a
+        // handler.
+        let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        if set == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("set a timer") }
+    }
+
+    fn after(&self, step: SwapStep) {
+        if self.killed_after == Some(step) {
+            // SAFETY: the call takes an integer.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+        while self.stalled_after == Some(step) {
+            std::thread::park();
+        }
+    }
+}
+
+/// Replaces the workspace of a sandbox.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SwapTask(Request);
+
+impl Task for SwapTask {
+    const NAME: &'static str = "swap";
+    type Reply = ();
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
+        run(&self.0)
+    }
+}
+
+/// Finishes or reverts a swap whose helper was killed. Replies whether the workspace is the new one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SettleSwapTask(Request);
+
+impl Task for SettleSwapTask {
+    const NAME: &'static str = "settle-swap";
+    type Reply = bool;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<bool> {
+        run_settle(&self.0)
+    }
+}
+
+fn run(request: &Request) -> Result<()> {
+    request.kill_at_deadline()?;
+    let (new, _lock) = enter_sandbox(request)?;
+    if settle(new.as_fd())? {
+        return Ok(());
+    }
+    request.check_deadline()?;
+    let old = make_read_only()?;
+    request.after(SwapStep::Closed);
+    let swapped = exchange(request, old.as_fd(), new.as_fd());
+    if swapped.is_err() {
+        mounts::set_read_only(old.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+    }
+    swapped
+}
+
+/// Settles a swap in a helper. Returns whether the workspace is the new one.
+fn run_settle(request: &Request) -> Result<bool> {
+    request.kill_at_deadline()?;
+    let (new, _lock) = enter_sandbox(request)?;
+    settle(new.as_fd())
+}
+
+/// Clones the new workspace, and enters the mount namespace of the sandbox.
+fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
+    let process = request.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
+    request.holder.join()?;
+    let lock = lock(&request.process)?;
+    let new = clone_workspace(&request.workspace, request.user)?;
+    enter(process.as_fd())?;
+    if !is_mounted(WORKSPACE)? {
+        return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has no workspace yet"));
+    }
+    Ok((new, lock))
+}
+
+/// Finishes or reverts what a killed helper left behind. Returns whether the workspace is `new`.
+fn settle(new: BorrowedFd<'_>) -> Result<bool> {
+    while workspace_mounts()? > 1 {
+        unmount(WORKSPACE, UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))?;
+    }
+    let there = open_workspace()?;
+    mounts::set_read_only(there.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+    Ok(identity(there.as_fd())? == identity(new)?)
+}
+
+/// Returns the number of mounts at the workspace, on top of each other.
+fn workspace_mounts() -> Result<usize> {
+    // The helper has no PID inside; the first process has the same mounts.
+    let table = std::fs::read_to_string("/proc/1/mountinfo").context("look at the sandbox's mounts")?;
+    Ok(table.lines().filter(|line| line.split(' ').nth(4) == Some(WORKSPACE)).count())
+}
+
+/// Returns device and inode of a directory.
+fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(directory).context(format!("look at {WORKSPACE}"))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn open_workspace() -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(WORKSPACE, flags, Mode::empty()).context(format!("open {WORKSPACE}"))
+}
+
+/// Makes the old workspace read-only. Fails if a file is open for writing that no process lists, such as one
+/// that was sent over a socket and not received.
+fn make_read_only() -> Result<OwnedFd> {
+    let old = open_workspace()?;
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    let is_busy = |error: &std::io::Error| error.raw_os_error() == Some(libc::EBUSY);
+    let mut closed = mounts::set_read_only(old.as_fd(), true);
+    while closed.as_ref().is_err_and(is_busy) && Instant::now() < deadline {
+        std::thread::sleep(CLOSE_POLL_INTERVAL);
+        closed = mounts::set_read_only(old.as_fd(), true);
+    }
+    match closed {
+        Err(error) if is_busy(&error) => Err(HostError::other(
+            "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
+             instance, and not received"
+                .to_owned(),
+        )),
+        done => done.context(format!("close {WORKSPACE}")).map(|()| old),
+    }
+}
+
+/// Puts the new workspace in place of the old one, with the processes at the root of the old one.
+fn exchange(request: &Request, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    request.check_deadline()?;
+    mounts::attach(new, Path::new(WORKSPACE))?;
+    request.after(SwapStep::Mounted);
+    if let Err(error) = request.check_deadline().and_then(|()| pivot(old, new)) {
+        return match detach(new) {
+            Ok(()) => Err(error),
+            Err(more) => Err(error.followed_by(more)),
+        };
+    }
+    request.after(SwapStep::Pivoted);
+    detach(old)?;
+    request.after(SwapStep::Detached);
+    Ok(())
+}
+
+/// Exchanges two mounts, the new one on top of the old one. Leaves the root of this process in the workspace.
+fn pivot(old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
+    let go = |to| rustix::process::fchdir(to).context(format!("go to {WORKSPACE}"));
+    go(old)?;
+    rustix::process::chroot(".").context(format!("make {WORKSPACE} the root of a helper"))?;
+    go(new)?;
+    rustix::process::pivot_root(".", ".").context(format!("replace {WORKSPACE}"))
+}
+
+/// Detaches the topmost mount, given its root.
+fn detach(mount: BorrowedFd<'_>) -> Result<()> {
+    rustix::process::fchdir(mount).context(format!("go to {WORKSPACE}"))?;
+    unmount(".", UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))
+}

@@ -1,0 +1,36 @@
+//! Workspace directory of a sandbox: its owner and its mount.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use crate::error::{Context as _, Result};
+use crate::mount::idmap::IdMap;
+use crate::mount::mounts::{self, Access};
+use crate::namespace::holder::Holder;
+use crate::namespace::sandbox_ids::owner;
+
+/// Makes the sandbox user the owner of a workspace. `user` is the UID of the sandbox on the host, if it has
+/// one of its own. Does nothing without root: then the current user is the sandbox user.
+pub(crate) fn chown_to_sandbox(holder: &Holder, workspace: &Path, user: Option<u32>) -> Result<()> {
+    let own = user.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
+    chown(own.map(|user| (user, user)).or_else(|| owner(holder)), workspace)
+}
+
+pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
+    let Some((user, group)) = owner else { return Ok(()) };
+    std::os::unix::fs::chown(directory, Some(user), Some(group))
+        .context(format!("change the owner of {}", directory.display()))
+}
+
+/// Clones the mount of a workspace for a sandbox, id-mapped to its own UID if it has one.
+pub(crate) fn clone_workspace(workspace: &Path, user: Option<u32>) -> Result<OwnedFd> {
+    let tree = mounts::clone_tree(workspace, Access::Write)?;
+    // The layers of an overlay are id-mapped already, and the overlay itself cannot be.
+    if let Some(user) = user
+        && !mounts::is_overlay(workspace)?
+    {
+        let mapped = IdMap::for_user(user)?.apply(tree.as_fd());
+        mapped.context(format!("map the ids of {}", workspace.display()))?;
+    }
+    Ok(tree)
+}

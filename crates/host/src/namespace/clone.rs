@@ -1,0 +1,184 @@
+//! Child processes in new namespaces, made by a process with one thread.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::error::{HelperError, HostErrorKind};
+
+/// Namespaces of a sandbox.
+pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWNET;
+
+/// Child process, with a pipe in each direction.
+pub(crate) struct Child {
+    pub(crate) pid: Pid,
+    to: io::PipeWriter,
+    from: io::PipeReader,
+}
+
+/// The child's ends of the pipes.
+pub(crate) struct Parent {
+    to: io::PipeWriter,
+    from: io::PipeReader,
+}
+
+/// Message: a step is done.
+const STEP: u8 = 1;
+/// Message: a step failed. The error follows as JSON.
+const FAILED: u8 = 2;
+
+fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
+    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+    Ok((reader.into(), writer.into()))
+}
+
+/// Flag of `clone3`: creates the child in a cgroup.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
+
+/// `struct clone_args`, up to the cgroup.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Forks into new namespaces and, if given, into a cgroup of version 2.
+///
+/// # Safety
+///
+/// The process has one thread, so that the child is a complete copy of it.
+unsafe fn clone(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> libc::c_long {
+    let Some(cgroup) = cgroup else {
+        // SAFETY: without a stack the child continues on a copy of this one.
+        return unsafe { libc::syscall(libc::SYS_clone, namespaces | libc::SIGCHLD, 0, 0, 0, 0) };
+    };
+    let arguments = CloneArgs {
+        flags: namespaces as u64 | CLONE_INTO_CGROUP,
+        exit_signal: libc::SIGCHLD as u64,
+        cgroup: cgroup.as_raw_fd() as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: a structure of the given size that outlives the call; the stack as above.
+    unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArgs>()) }
+}
+
+/// Spawns a child in new namespaces and, if given, in a cgroup. The child runs `work`, which returns only on
+/// failure; the error is sent to the parent.
+pub(crate) fn spawn(
+    namespaces: libc::c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+    work: impl FnOnce(&mut Parent) -> HostError,
+) -> Result<Child> {
+    let (from, to_parent) = pipe()?;
+    let (from_parent, to) = pipe()?;
+    // SAFETY: helpers have one thread.
+    match unsafe { clone(namespaces, cgroup) } {
+        -1 => Err(explain_failure(io::Error::last_os_error())),
+        0 => {
+            drop((from, to));
+            let mut parent = Parent { to: to_parent, from: from_parent };
+            let error = work(&mut parent);
+            parent.fail(&error.into());
+            // SAFETY: ends the process, without running exit handlers of the parent.
+            unsafe { libc::_exit(1) }
+        }
+        pid => {
+            let pid =
+                Pid::from_raw(pid as i32).ok_or_else(|| HostError::other("a child without a process"))?;
+            Ok(Child { pid, to, from })
+        }
+    }
+}
+
+/// `ENOSPC` of `clone` does not mean the disk, so it must not be reported as such.
+fn explain_failure(error: io::Error) -> HostError {
+    if error.kind() == io::ErrorKind::StorageFull {
+        let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
+        return HostError::other(text);
+    }
+    HostError::System { action: "make namespaces".to_owned(), source: error }
+}
+
+impl Parent {
+    /// Returns the file descriptors of the pipes.
+    pub(crate) fn fds(&self) -> [RawFd; 2] {
+        [self.to.as_raw_fd(), self.from.as_raw_fd()]
+    }
+
+    /// Tells the parent that a step is done.
+    pub(crate) fn notify(&mut self) -> Result<()> {
+        self.to.write_all(&[STEP]).context("tell the parent")
+    }
+
+    /// Waits until the parent has done its step.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        let mut step = [0];
+        self.from.read_exact(&mut step).context("wait for the parent")
+    }
+
+    fn fail(&mut self, error: &HelperError) {
+        // The error can always be encoded. The parent may have ended; then nobody needs it.
+        let error = serde_json::to_vec(&error).unwrap_or_default();
+        drop(self.to.write_all(&[FAILED]).and_then(|()| self.to.write_all(&error)));
+    }
+}
+
+impl Child {
+    /// Waits for the next step of the child. Returns false if it executed another program or ended.
+    pub(crate) fn wait(&mut self) -> Result<bool> {
+        let mut step = [0];
+        match self.from.read(&mut step).context("wait for the child")? {
+            0 => Ok(false),
+            _ if step == [STEP] => Ok(true),
+            _ => {
+                let mut error = Vec::new();
+                self.from.read_to_end(&mut error).context("read what the child says")?;
+                Err(serde_json::from_slice(&error).map_or_else(|error| unreadable(&error), HostError::Helper))
+            }
+        }
+    }
+
+    /// Waits for the next step of the child, and fails if it ended instead.
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
+        if self.wait()? {
+            Ok(())
+        } else {
+            Err(HostError::of_kind(HostErrorKind::Protocol, "the child ended too early"))
+        }
+    }
+
+    /// Tells the child that a step is done.
+    pub(crate) fn notify(&mut self) -> Result<()> {
+        self.to.write_all(&[STEP]).context("tell the child")
+    }
+
+    /// Kills the child and waits for it. All processes of its PID namespace end with it.
+    pub(crate) fn kill(&self) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
+    }
+}
+
+/// Returns the error of a child that was killed while it sent its own.
+fn unreadable(error: &serde_json::Error) -> HostError {
+    HostError::of_kind(HostErrorKind::Protocol, format!("the child ended too early: {error}"))
+}

@@ -1,0 +1,152 @@
+//! Credentials of a process: user, groups and capabilities.
+
+use std::fs;
+
+use crate::error::{Context as _, Result};
+use crate::process::kill_on_parent_exit;
+
+/// Becomes root of the current user namespace, in which the id of the host's root does not exist.
+pub(crate) fn become_root_inside() -> Result<()> {
+    // SAFETY: the calls take integers.
+    let done = unsafe { libc::setresgid(0, 0, 0) == 0 && libc::setresuid(0, 0, 0) == 0 };
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()).context("become somebody inside") }
+}
+
+/// `SECBIT_NO_SETUID_FIXUP`: keeps capabilities when the user changes.
+const SECBIT_NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
+
+/// Calls `make` with `owner` as the effective user, so that a user namespace that it creates belongs to that
+/// user. The process keeps its capabilities, so that it may create namespaces where ordinary users may not.
+/// It must have one thread.
+pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    let parent = rustix::process::getppid();
+    become_effective(owner, SECBIT_NO_SETUID_FIXUP)?;
+    let made = make();
+    become_effective(0, 0)?;
+    // Changing credentials resets the parent death signal.
+    kill_on_parent_exit();
+    if rustix::process::getppid() != parent {
+        return Err(crate::error::HostError::other("the server has ended"));
+    }
+    made
+}
+
+fn become_effective(user: u32, securebits: libc::c_ulong) -> Result<()> {
+    let same = u32::MAX;
+    // SAFETY: the calls take integers.
+    let done = unsafe {
+        let first = libc::prctl(libc::PR_SET_SECUREBITS, securebits | SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+        let second = libc::setresuid(same, user, same);
+        let third = libc::prctl(libc::PR_SET_SECUREBITS, securebits, 0, 0, 0);
+        first == 0 && second == 0 && third == 0
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error()).context("become the owner of a namespace")
+    }
+}
+
+/// Drops the supplementary groups of the user who started the server. Must be called before a user namespace
+/// is created, because `setgroups` is denied in a new one. Does nothing if it is denied in the current one.
+pub(crate) fn drop_supplementary_groups() -> Result<()> {
+    let file = "/proc/self/setgroups";
+    if fs::read_to_string(file).context(format!("read {file}"))?.trim() == "deny" {
+        return Ok(());
+    }
+    // SAFETY: an empty list.
+    let done = unsafe { libc::setgroups(0, std::ptr::null()) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("leave all groups") }
+}
+
+/// Becomes a user without capabilities, for good: `no_new_privs` is set.
+pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
+    // SAFETY: system calls that take integers, and structures that outlive the calls.
+    unsafe {
+        for capability in 0.. {
+            if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                break;
+            }
+        }
+        let check = |result: libc::c_int, action: &str| {
+            if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
+        };
+        check(
+            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
+            "drop ambient rights",
+        )?;
+        check(libc::setresgid(group, group, group), "become the group of the sandbox")?;
+        check(libc::setresuid(user, user, user), "become the user of the sandbox")?;
+        check(drop_capabilities(), "drop all rights")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+    }
+}
+
+/// `struct __user_cap_header_struct`.
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: i32,
+}
+
+/// Capabilities over files, users and processes that programs of root expect: `CAP_CHOWN`,
+/// `CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_FSETID`, `CAP_KILL`, `CAP_SETGID` and `CAP_SETUID`. In a user
+/// namespace they apply to nothing of the host that is writable.
+const FILE_CAPABILITIES: u32 = 0b1111_1011;
+
+/// Drops all capabilities except [`FILE_CAPABILITIES`], for good.
+pub(crate) fn keep_file_capabilities() -> Result<()> {
+    let check = |result: libc::c_int, action: &str| {
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
+    };
+    // SAFETY: system calls that take integers, and structures that outlive the calls.
+    unsafe {
+        for capability in 0..64 {
+            let kept = capability < 32 && FILE_CAPABILITIES & (1 << capability) != 0;
+            if !kept && libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                break;
+            }
+        }
+        check(
+            libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
+            "drop ambient rights",
+        )?;
+        check(set_capabilities(FILE_CAPABILITIES), "drop rights")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+    }
+}
+
+/// `CAP_NET_ADMIN`.
+const NET_ADMIN: u32 = 1 << 12;
+
+/// Becomes `user`, if one is given, and drops all capabilities except `CAP_NET_ADMIN`, for good.
+pub(crate) fn keep_net_admin(user: Option<u32>) -> Result<()> {
+    let check = |result: libc::c_int, action: &str| {
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
+    };
+    // SAFETY: system calls that take integers, an empty list, and structures that outlive the calls.
+    unsafe {
+        if let Some(user) = user {
+            check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep rights")?;
+            check(libc::setgroups(0, std::ptr::null()), "leave all groups")?;
+            check(libc::setresgid(user, user, user), "become nobody's group")?;
+            check(libc::setresuid(user, user, user), "become nobody")?;
+        }
+        check(set_capabilities(NET_ADMIN), "drop rights")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+    }
+}
+
+unsafe fn drop_capabilities() -> libc::c_int {
+    // SAFETY: see `set_capabilities`.
+    unsafe { set_capabilities(0) }
+}
+
+/// Sets the effective and permitted capabilities to these of the first 32.
+unsafe fn set_capabilities(kept: u32) -> libc::c_int {
+    let header = CapabilityHeader { version: 0x2008_0522, pid: 0 };
+    // Effective, permitted and inheritable.
+    let sets = [[kept, kept, 0], [0; 3]];
+    // SAFETY: the structures have the layout of the kernel's third version, and outlive the call.
+    unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) as libc::c_int }
+}

@@ -1,0 +1,50 @@
+//! Programs in the namespaces of a holder: this program, started again, joins them and executes the other.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::protocol::SELF_EXEC_ARG;
+use crate::namespace::holder::Holder;
+use crate::process::Process;
+use crate::resources::limits;
+
+/// Second argument of such a start. The holder, the program and its arguments follow.
+pub(crate) const ENTER_ARG: &str = "enter";
+
+/// Builds a command that runs `program` in the namespaces of `holder`.
+pub(crate) fn command(holder: &Holder, program: &OsStr) -> Command {
+    let mut command = match holder {
+        Holder::Machine => Command::new(program),
+        Holder::Process(held) => {
+            let mut command = Command::new("/proc/self/exe");
+            command.args([SELF_EXEC_ARG, ENTER_ARG, &held.to_arg()]).arg(program);
+            command
+        }
+    };
+    limits::reset_open_files_limit(&mut command);
+    command
+}
+
+/// Joins the holder and executes the program. Returns only on failure.
+pub(crate) fn run() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(3).collect();
+    match exec_in_namespaces(&arguments) {
+        Ok(never) => match never {},
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn exec_in_namespaces(arguments: &[OsString]) -> Result<std::convert::Infallible> {
+    let [holder, program, arguments @ ..] = arguments else {
+        return Err(HostError::other("no program to run"));
+    };
+    let held = holder.to_str().and_then(Process::from_arg);
+    let held = held.ok_or_else(|| HostError::other("not a holder"))?;
+    Holder::Process(held).join()?;
+    Err(Command::new(program).args(arguments).exec()).context(format!("run {}", program.display()))
+}

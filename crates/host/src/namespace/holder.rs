@@ -1,0 +1,162 @@
+//! The holder: a process that keeps a user and a mount namespace alive.
+//!
+//! An ordinary user may mount only inside his own user namespace, and its mounts go with its last process. So
+//! that mounts outlive the server, a process that does nothing else keeps the namespace; a new server joins
+//! the same holder and finds every mount. Root needs none and uses the namespaces of the host.
+
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{getegid, geteuid, setsid};
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::protocol::Task;
+use crate::namespace::{clone, id_map};
+use crate::process::Process;
+
+/// Name of the file, in the directory of a holder, that records its process.
+const HOLDER_FILE: &str = "holder";
+
+/// Namespaces in which mounts and sandboxes are made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Holder {
+    /// Namespaces of the host, for root.
+    Machine,
+    /// Namespaces of this process.
+    Process(Process),
+}
+
+impl Holder {
+    /// Returns the holder recorded in `directory`, or starts one. Of several concurrent callers one starts
+    /// it.
+    pub fn find_or_start(directory: &Path) -> Result<Self> {
+        if geteuid().is_root() {
+            return Ok(Self::Machine);
+        }
+        if let Some(held) = recorded(directory) {
+            return Ok(Self::Process(held));
+        }
+        client::call(&StartHolderTask { directory: directory.to_owned() }, &[]).map(Self::Process)
+    }
+
+    /// Moves this process, which must have one thread, into the namespaces.
+    pub(crate) fn join(&self) -> Result<()> {
+        let Self::Process(held) = self else { return Ok(()) };
+        let fd = held.pidfd().ok_or_else(HostError::holder_gone)?;
+        let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
+        move_into_thread_name_spaces(fd.as_fd(), both).context("join the holder")
+    }
+
+    /// Kills the holder. Its mounts go with it.
+    pub fn end(&self) {
+        if let Self::Process(held) = self {
+            held.kill();
+        }
+    }
+}
+
+/// Returns the holder of a directory, if it still runs.
+fn recorded(directory: &Path) -> Option<Process> {
+    // A file that cannot be read is as good as none: there is no way to find that process.
+    let recorded = Process::read(&directory.join(HOLDER_FILE)).ok().flatten();
+    recorded.filter(Process::is_running)
+}
+
+/// Finds the holder of a directory, or makes one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StartHolderTask {
+    directory: PathBuf,
+}
+
+impl Task for StartHolderTask {
+    const NAME: &'static str = "start-holder";
+    type Reply = Process;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Process> {
+        run(&self.directory)
+    }
+}
+
+/// Finds or starts the holder. Runs in a helper, so that the lock is kept to the end even if the server is
+/// killed.
+fn run(directory: &Path) -> Result<Process> {
+    let lock = fs::File::create(directory.join("holder.lock")).context("make the holder's lock")?;
+    flock(&lock, FlockOperation::LockExclusive).context("lock the holder")?;
+    if let Some(held) = recorded(directory) {
+        return Ok(held);
+    }
+    let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+    let mut child = clone::spawn(namespaces, None, |parent| match hold_namespaces(parent, &lock) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    })
+    .map_err(explain_refusal)?;
+    let made = set_up(&mut child, &directory.join(HOLDER_FILE));
+    if made.is_err() {
+        child.kill();
+    }
+    made
+}
+
+/// Maps ids and records the holder while it starts. If the helper ends before the file is written, so does
+/// the holder.
+fn set_up(child: &mut clone::Child, file: &Path) -> Result<Process> {
+    let one = |outside| [id_map::IdRange { inside: 0, outside, count: 1 }];
+    let held = Process::of(child.pid)?;
+    id_map::write(child.pid, &one(geteuid().as_raw()), &one(getegid().as_raw()))?;
+    child.notify()?;
+    child.wait_ready()?;
+    held.save(file)?;
+    child.notify()?;
+    Ok(held)
+}
+
+/// Turns errors that mean "namespaces cannot be created" into one with a remedy.
+pub(crate) fn explain_refusal(error: HostError) -> HostError {
+    use rustix::io::Errno;
+    let refused = [Errno::PERM, Errno::NOSPC, Errno::INVAL, Errno::NOSYS, Errno::USERS];
+    match error {
+        HostError::System { source, .. }
+            if refused.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>
+        {
+            HostError::NoUserNamespaces { source }
+        }
+        other => other,
+    }
+}
+
+fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
+    // SAFETY: a copy of the descriptor that nothing here uses; left open, it would keep the lock for ever.
+    unsafe { libc::close(lock.as_raw_fd()) };
+    parent.wait()?;
+    // Mounts of the host propagate into the namespace, but not the other way round.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .context("keep mounts to the holder")?;
+    // Out of the process group that is killed with the server.
+    setsid().context("begin a session")?;
+    detach_stdio()?;
+    parent.notify()?;
+    parent.wait()?;
+    // The descriptors of the helper; its reply socket must not stay open here.
+    // SAFETY: nothing is used from here on.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    loop {
+        // SAFETY: waits for a signal, which ends the process.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Detaches standard input, output and error from the terminal of the server.
+pub(crate) fn detach_stdio() -> Result<()> {
+    let null = fs::File::options().read(true).write(true).open("/dev/null").context("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null)
+        .and_then(|()| rustix::stdio::dup2_stdout(&null))
+        .and_then(|()| rustix::stdio::dup2_stderr(&null))
+        .context("let go of the output")
+}

@@ -1,0 +1,117 @@
+//! Ids of sandboxes on the host.
+//!
+//! If root launches, ids inside map to ids of no user, which own the files of workspaces. All sandboxes have
+//! the same ones, so that they can share layers. An ordinary user has one id to map: his own.
+
+use std::sync::OnceLock;
+
+use crate::error::Result;
+use crate::namespace::holder::Holder;
+use crate::namespace::id_map::{self, IdRange};
+
+/// User and group id of the sandbox user, inside.
+pub(crate) const SANDBOX_UID: u32 = 1000;
+
+/// First id of sandboxes where all ids exist: the last range for containers (systemd, `UIDS-GIDS`).
+const FIRST_ID: u32 = 1_878_982_656;
+/// Number of ids of a sandbox there.
+const ID_COUNT: u32 = 65_536;
+/// Number of ids of a sandbox where few exist: all up to its user.
+const FEW_IDS: u32 = SANDBOX_UID + 1;
+/// First of these ids in a namespace of 65,536 ids, as containers have it: beyond the users of most images.
+const FIRST_OF_FEW_IDS: u32 = 32_768;
+
+/// First id that owns user namespaces of sandboxes, and number of such ids: beyond all ranges of systemd.
+pub(crate) const FIRST_OWNER: u32 = 0x7000_0000;
+const OWNER_COUNT: u32 = 0x0800_0000;
+
+/// Returns the ids that exist in sandboxes with this holder.
+pub(crate) fn ids_of(holder: &Holder) -> IdRange {
+    static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
+    match holder {
+        Holder::Machine => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
+        Holder::Process(_) => own_id(),
+    }
+}
+
+/// Returns the user and group on the host of the sandbox user. `None` without root: then it is the current
+/// user.
+pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
+    let ids = ids_of(holder);
+    let user = ids.outside + SANDBOX_UID;
+    ids.has_root().then_some((user, user))
+}
+
+/// Returns the id that owns the user namespace of a sandbox. `None` if such ids do not exist, or without
+/// root.
+///
+/// The kernel counts resources of a user namespace (inotify, pending signals, message queues, locked memory,
+/// namespaces) for its owner as well, with one limit per owner. If root owned all of them, sandboxes would
+/// take from each other and from the host. No file belongs to such an id, and no process runs as one. It
+/// follows from the sandbox's id, so nothing has to be recorded. A sandbox that runs as a user of its `own`
+/// has an owner of its own; two others whose ids collide share the limits.
+pub(crate) fn namespace_owner(holder: &Holder, sandbox: &str, own: Option<u32>) -> Option<u32> {
+    let exists = || {
+        let last = FIRST_OWNER + (OWNER_COUNT - 1);
+        id_map::read().is_ok_and(|mapped| {
+            mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
+        })
+    };
+    (*holder == Holder::Machine && exists())
+        .then(|| FIRST_OWNER + own.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
+}
+
+/// FNV-1a.
+pub(crate) fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Returns the id of the current user as that of the sandbox.
+fn own_id() -> IdRange {
+    IdRange { inside: SANDBOX_UID, outside: 0, count: 1 }
+}
+
+/// Returns the ids that root maps: those of no user, as far as they exist. In a user namespace around the
+/// server, such as that of a container, there may be too few; then it is root's own.
+fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
+    let Ok(mapped) = mapped else { return own_id() };
+    let holds = |first: u32, count: u32| {
+        let end = u64::from(first) + u64::from(count);
+        mapped.iter().any(|range| range.inside <= first && end <= range.end())
+    };
+    if holds(FIRST_ID, ID_COUNT) {
+        return IdRange { inside: 0, outside: FIRST_ID, count: ID_COUNT };
+    }
+    if holds(FIRST_OF_FEW_IDS, FEW_IDS) {
+        return IdRange { inside: 0, outside: FIRST_OF_FEW_IDS, count: FEW_IDS };
+    }
+    // The last ones, without root.
+    let last =
+        mapped.iter().filter_map(|range| u32::try_from(range.end() - 1).ok()?.checked_sub(FEW_IDS - 1));
+    match last.filter(|first| *first > 0 && holds(*first, FEW_IDS)).max() {
+        Some(outside) => IdRange { inside: 0, outside, count: FEW_IDS },
+        None => own_id(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_ids_exist_in_the_namespace_of_the_server() {
+        let chosen = |mapped: &[(u32, u32)]| {
+            let range = |(inside, count): &(u32, u32)| IdRange { inside: *inside, outside: 0, count: *count };
+            let chosen = choose_root_ids(Ok(mapped.iter().map(range).collect()));
+            (chosen.inside, chosen.outside, chosen.count)
+        };
+        assert_eq!(chosen(&[(0, u32::MAX)]), (0, 1_878_982_656, 65_536));
+        assert_eq!(chosen(&[(0, 65_536)]), (0, 32_768, 1_001));
+        assert_eq!(chosen(&[(0, 1), (1, 20_000)]), (0, 19_000, 1_001));
+        assert_eq!(chosen(&[(0, 1_002)]), (0, 1, 1_001));
+        // Not enough beside root.
+        assert_eq!(chosen(&[(0, 1_001)]), (1000, 0, 1));
+        assert_eq!(chosen(&[(0, 1)]), (1000, 0, 1));
+        assert_eq!(chosen(&[]), (1000, 0, 1));
+    }
+}

@@ -1,0 +1,216 @@
+//! Egress policy: a table of ranges, in which the most specific entry wins.
+//!
+//! Addresses of the host are the exception: they are denied, however specific an entry is that would allow
+//! them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::allow::Allow;
+use super::cidr::Cidr;
+use super::egress::{Egress, Uplink};
+
+/// Maximum number of addresses that are allowed because an allowed name resolves to them.
+const RESOLVED_MAX: usize = 4_096;
+
+/// Ranges that are always denied: this network, loopback, multicast, and reserved addresses with broadcast.
+const RESERVED: [Cidr; 4] = [
+    Cidr::new(Ipv4Addr::new(0, 0, 0, 0), 8),
+    Cidr::new(Ipv4Addr::new(127, 0, 0, 0), 8),
+    Cidr::new(Ipv4Addr::new(224, 0, 0, 0), 4),
+    Cidr::new(Ipv4Addr::new(240, 0, 0, 0), 4),
+];
+
+/// Verdict on packets to a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Allow,
+    Deny,
+}
+
+/// Egress policy of one sandbox.
+#[derive(Debug)]
+pub(super) struct EgressPolicy {
+    table: BTreeMap<Cidr, Verdict>,
+    /// Ranges that are denied whatever the table says: those of the host.
+    own: Vec<Cidr>,
+    /// Number of addresses that were allowed because a name resolves to them.
+    resolved: usize,
+}
+
+/// Reason why an address is not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    Denied,
+    TooMany,
+}
+
+impl EgressPolicy {
+    /// Builds the policy for `egress` on a host with these ranges.
+    pub(super) fn new(egress: &Egress, own: impl IntoIterator<Item = Cidr>) -> Self {
+        let own: Vec<Cidr> = RESERVED.into_iter().chain(own).collect();
+        let mut table = BTreeMap::new();
+        let all = [Cidr::new(Ipv4Addr::UNSPECIFIED, 0)];
+        let allowed: Vec<Cidr> = match &egress.allow {
+            None => all.to_vec(),
+            Some(list) => list.iter().filter_map(addresses).collect(),
+        };
+        let of_machine = |cidr: &Cidr| own.iter().any(|own| own.covers(*cidr));
+        table.extend(allowed.into_iter().filter(|cidr| !of_machine(cidr)).map(|cidr| (cidr, Verdict::Allow)));
+        let neighbours = match &egress.uplink {
+            Uplink::Program => None,
+            Uplink::Link { network, .. } => Some(network),
+        };
+        let denied = egress.deny.iter().chain(neighbours).chain(&own);
+        table.extend(denied.map(|cidr| (*cidr, Verdict::Deny)));
+        Self { table, own, resolved: 0 }
+    }
+
+    /// Returns all entries.
+    pub(super) fn table(&self) -> impl Iterator<Item = (Cidr, Verdict)> {
+        self.table.iter().map(|(cidr, verdict)| (*cidr, *verdict))
+    }
+
+    /// Denies further ranges of the host. Returns the entries that changed to `Deny`. They stay denied when
+    /// the host loses the address.
+    pub(super) fn deny(&mut self, own: impl IntoIterator<Item = Cidr>) -> Vec<Cidr> {
+        let new: Vec<Cidr> = own.into_iter().filter(|cidr| !self.own.contains(cidr)).collect();
+        self.own.extend(&new);
+        let inside = self.table.iter().filter(|(cidr, verdict)| {
+            **verdict == Verdict::Allow && new.iter().any(|own| own.covers(**cidr))
+        });
+        let inside: Vec<Cidr> = inside.map(|(cidr, _)| *cidr).collect();
+        let shut: Vec<Cidr> = inside.into_iter().chain(new).collect();
+        self.table.extend(shut.iter().map(|cidr| (*cidr, Verdict::Deny)));
+        shut
+    }
+
+    /// Allows an address that an allowed name resolves to. Returns whether a route has to be added.
+    pub(super) fn allow(&mut self, address: Ipv4Addr) -> Result<bool, Refused> {
+        match self.verdict(address) {
+            Some(Verdict::Allow) => Ok(false),
+            Some(Verdict::Deny) => Err(Refused::Denied),
+            None if self.resolved >= RESOLVED_MAX => Err(Refused::TooMany),
+            None => {
+                self.resolved += 1;
+                self.table.insert(Cidr::one(address), Verdict::Allow);
+                Ok(true)
+            }
+        }
+    }
+
+    fn verdict(&self, address: Ipv4Addr) -> Option<Verdict> {
+        if self.own.iter().any(|own| own.contains(address)) {
+            return Some(Verdict::Deny);
+        }
+        let matching = self.table.iter().filter(|(cidr, _)| cidr.contains(address));
+        matching.max_by_key(|(cidr, _)| cidr.bits()).map(|(_, verdict)| *verdict)
+    }
+}
+
+fn addresses(allow: &Allow) -> Option<Cidr> {
+    match allow {
+        Allow::Addresses(cidr) => Some(*cidr),
+        Allow::Names(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cidr(text: &str) -> Cidr {
+        text.parse().unwrap()
+    }
+
+    fn policy(allow: Option<&[&str]>, deny: &[&str], own: &[&str]) -> EgressPolicy {
+        let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
+        let deny = deny.iter().map(|text| cidr(text)).collect();
+        let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::Program };
+        EgressPolicy::new(&egress, own.iter().map(|text| cidr(text)))
+    }
+
+    #[track_caller]
+    fn check(policy: &EgressPolicy, address: &str, verdict: Option<Verdict>) {
+        assert_eq!(policy.verdict(address.parse().unwrap()), verdict, "{address}");
+    }
+
+    #[test]
+    fn without_an_allow_list_all_but_denied_and_host_ranges_are_allowed() {
+        let policy = policy(None, &["169.254.0.0/16"], &["10.0.0.5"]);
+        check(&policy, "8.8.8.8", Some(Verdict::Allow));
+        check(&policy, "10.0.0.6", Some(Verdict::Allow));
+        for shut in ["10.0.0.5", "169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.251", "255.255.255.255"]
+        {
+            check(&policy, shut, Some(Verdict::Deny));
+        }
+    }
+
+    #[test]
+    fn the_most_specific_entry_wins() {
+        let policy = policy(
+            Some(&["10.0.0.0/8", "169.254.169.254/32", "192.168.0.0/16"]),
+            &["169.254.0.0/16", "10.9.0.0/16", "192.168.0.0/16"],
+            &[],
+        );
+        check(&policy, "10.1.1.1", Some(Verdict::Allow));
+        check(&policy, "10.9.1.1", Some(Verdict::Deny));
+        check(&policy, "169.254.169.254", Some(Verdict::Allow));
+        check(&policy, "169.254.169.253", Some(Verdict::Deny));
+        // If both lists have the same range, it is denied.
+        check(&policy, "192.168.1.1", Some(Verdict::Deny));
+        check(&policy, "8.8.8.8", None);
+    }
+
+    #[test]
+    fn no_entry_allows_the_host() {
+        let list = ["10.0.0.5", "10.0.0.0/24", "127.0.0.1", "172.16.3.0/24", "224.0.0.251"];
+        let policy = policy(Some(&list), &[], &["10.0.0.5", "172.16.0.0/16"]);
+        for shut in ["10.0.0.5", "127.0.0.1", "172.16.3.1", "224.0.0.251"] {
+            check(&policy, shut, Some(Verdict::Deny));
+        }
+        check(&policy, "10.0.0.6", Some(Verdict::Allow));
+        assert!(
+            !policy
+                .table()
+                .any(|(range, verdict)| verdict == Verdict::Allow && range == cidr("172.16.3.0/24"))
+        );
+    }
+
+    #[test]
+    fn a_name_allows_neither_host_nor_denied_addresses() {
+        let mut policy = policy(Some(&["example.com", "10.1.0.0/16"]), &["169.254.0.0/16"], &["10.0.0.5"]);
+        let mut open = |address: &str| policy.allow(address.parse().unwrap());
+        assert_eq!(open("8.8.8.8"), Ok(true));
+        assert_eq!(open("8.8.8.8"), Ok(false));
+        assert_eq!(open("10.1.2.3"), Ok(false));
+        for denied in ["10.0.0.5", "127.0.0.1", "169.254.169.254", "0.0.0.0"] {
+            assert_eq!(open(denied), Err(Refused::Denied), "{denied}");
+        }
+    }
+
+    #[test]
+    fn names_allow_a_limited_number_of_addresses() {
+        let mut policy = policy(Some(&["example.com"]), &[], &[]);
+        for number in 0..RESOLVED_MAX as u32 {
+            assert_eq!(policy.allow(Ipv4Addr::from_bits(0x0800_0000 + number)), Ok(true));
+        }
+        assert_eq!(policy.allow(Ipv4Addr::new(9, 0, 0, 1)), Err(Refused::TooMany));
+    }
+
+    #[test]
+    fn an_address_that_the_host_gets_is_denied_for_good() {
+        let mut policy = policy(Some(&["example.com", "10.1.2.0/24"]), &[], &["10.0.0.5"]);
+        let later = "8.8.8.8".parse().unwrap();
+        policy.allow(later).unwrap();
+        assert_eq!(policy.deny([cidr("10.0.0.5")]), []);
+        assert_eq!(policy.deny([cidr("8.8.8.8")]), [cidr("8.8.8.8"), cidr("8.8.8.8")]);
+        check(&policy, "8.8.8.8", Some(Verdict::Deny));
+        assert_eq!(policy.allow(later), Err(Refused::Denied));
+        // Entries within it are denied, too.
+        assert_eq!(policy.deny([cidr("10.1.0.0/16")]), [cidr("10.1.2.0/24"), cidr("10.1.0.0/16")]);
+        check(&policy, "10.1.2.3", Some(Verdict::Deny));
+        assert_eq!(policy.deny([]), []);
+        check(&policy, "8.8.8.8", Some(Verdict::Deny));
+    }
+}

@@ -1,0 +1,426 @@
+//! Links, addresses and routes of a network namespace over netlink (`rtnetlink(7)`).
+//!
+//! A socket stays bound to the namespace in which it was created, wherever the process goes.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+
+use super::cidr::Cidr;
+
+/// Maximum size of a packet from the kernel.
+const REPLY_MAX: usize = 64 << 10;
+/// Alignment of messages and attributes.
+const ALIGNMENT: usize = 4;
+const HEADER: usize = 16;
+
+/// `NETLINK_GET_STRICT_CHK`.
+const GET_STRICT_CHECK: libc::c_int = 12;
+/// `RTNH_F_ONLINK`: the gateway is reachable over the link although no route leads to it.
+const ON_LINK: u32 = 4;
+/// Attributes of a rule: `FRA_DST`, `FRA_IP_PROTO` and `FRA_DPORT_RANGE`.
+const RULE_DESTINATION: u16 = 1;
+const RULE_PROTOCOL: u16 = 22;
+const RULE_PORTS: u16 = 24;
+/// `FR_ACT_TO_TBL`.
+const RULE_TO_TABLE: u8 = 1;
+/// Attributes of a neighbour table: `NDTA_NAME`, `NDTA_PARMS`, `NDTPA_IFINDEX` and `NDTPA_PROXY_DELAY`.
+const NEIGHBOURS_NAME: u16 = 1;
+const NEIGHBOURS_VALUES: u16 = 6;
+const NEIGHBOURS_LINK: u16 = 1;
+const NEIGHBOURS_PROXY_DELAY: u16 = 13;
+/// `VETH_INFO_PEER`.
+const VETH_PEER: u16 = 1;
+/// `IFLA_INET_CONF` and attributes in it.
+const INET_CONF: u16 = 1;
+const CONF_FORWARDING: u16 = 1;
+const CONF_PROXY_ARP: u16 = 3;
+/// `IFLA_INET6_ADDR_GEN_MODE`, and the mode without an address.
+const INET6_ADDR_GEN_MODE: u16 = 8;
+const ADDR_GEN_NONE: u8 = 1;
+
+/// Netlink socket of a network namespace.
+#[derive(Debug)]
+pub(super) struct Netlink(OwnedFd);
+
+/// Changes to a link. Fields that are `None` or false stay as they are.
+#[derive(Debug, Default)]
+pub(super) struct LinkChange<'a> {
+    /// New name.
+    pub(super) name: Option<&'a str>,
+    /// Network namespace to move the link to.
+    pub(super) namespace: Option<BorrowedFd<'a>>,
+    /// Forward packets that arrive over the link.
+    pub(super) forwarding: bool,
+    /// Answer ARP requests for addresses that are routed (proxy ARP).
+    pub(super) proxy_arp: bool,
+    /// Maximum transmission unit, in bytes.
+    pub(super) mtu: Option<u32>,
+    /// Bring the link up.
+    pub(super) up: bool,
+}
+
+/// Next hop of a route.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hop {
+    /// Through a gateway.
+    Gateway { address: Ipv4Addr, link: u32 },
+    /// Directly over a link.
+    Link(u32),
+    /// Reject with "host unreachable".
+    Unreachable,
+}
+
+/// Routing table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Table in which every destination is looked up.
+    Main,
+    /// Table of exceptions. Rules select it.
+    Exceptions,
+}
+
+impl Table {
+    fn number(self) -> u8 {
+        match self {
+            Self::Main => libc::RT_TABLE_MAIN,
+            Self::Exceptions => 100,
+        }
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Netlink {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl From<Netlink> for OwnedFd {
+    fn from(netlink: Netlink) -> Self {
+        netlink.0
+    }
+}
+
+impl Netlink {
+    /// Opens a socket in the network namespace of this process.
+    pub(super) fn open_here() -> io::Result<Self> {
+        Self::open(0, SocketFlags::CLOEXEC)
+    }
+
+    /// Opens a socket that becomes readable when IPv4 addresses of this network namespace change.
+    pub(super) fn address_changes() -> io::Result<OwnedFd> {
+        let group = 1 << (libc::RTNLGRP_IPV4_IFADDR - 1);
+        Ok(Self::open(group, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?.0)
+    }
+
+    fn open(groups: u32, flags: SocketFlags) -> io::Result<Self> {
+        // The default protocol of netlink sockets is `NETLINK_ROUTE`.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Self(socket))
+    }
+
+    /// Returns the index of a link, or `None` if there is no link with this name.
+    pub(super) fn link_index(&self, name: &str) -> io::Result<Option<u32>> {
+        let mut message = Message::new(libc::RTM_GETLINK, 0, &link_header(0, false));
+        message.text(libc::IFLA_IFNAME, name);
+        match self.request(message) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+            Ok(replies) => Ok(replies.first().and_then(|(_, body)| u32_at(body, 4))),
+        }
+    }
+
+    /// Adds a veth pair: `name` in this namespace and `peer` in the other one.
+    pub(super) fn add_pair(&self, name: &str, peer: &str, namespace: BorrowedFd<'_>) -> io::Result<()> {
+        let mut other = link_header(0, false).to_vec();
+        attribute(&mut other, libc::IFLA_IFNAME, &with_nul(peer));
+        attribute(&mut other, libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
+        let mut data = Vec::new();
+        attribute(&mut data, VETH_PEER, &other);
+        let mut info = Vec::new();
+        attribute(&mut info, libc::IFLA_INFO_KIND, b"veth\0");
+        attribute(&mut info, libc::IFLA_INFO_DATA, &data);
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut message = Message::new(libc::RTM_NEWLINK, flags, &link_header(0, false));
+        message.text(libc::IFLA_IFNAME, name);
+        message.attribute(libc::IFLA_LINKINFO, &info);
+        self.execute(message)
+    }
+
+    /// Applies changes to a link.
+    pub(super) fn change_link(&self, link: u32, change: &LinkChange<'_>) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, change.up));
+        if let Some(name) = change.name {
+            message.text(libc::IFLA_IFNAME, name);
+        }
+        if let Some(namespace) = change.namespace {
+            message.attribute(libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
+        }
+        if let Some(mtu) = change.mtu {
+            message.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        if change.forwarding || change.proxy_arp {
+            let mut values = Vec::new();
+            attribute(&mut values, CONF_FORWARDING, &u32::from(change.forwarding).to_ne_bytes());
+            attribute(&mut values, CONF_PROXY_ARP, &u32::from(change.proxy_arp).to_ne_bytes());
+            let mut conf = Vec::new();
+            attribute(&mut conf, INET_CONF, &values);
+            message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET, &conf));
+        }
+        self.execute(message)
+    }
+
+    /// Prevents IPv6 addresses on a link, link-local ones included.
+    pub(super) fn disable_ipv6(&self, link: u32) -> io::Result<()> {
+        let mut mode = Vec::new();
+        attribute(&mut mode, INET6_ADDR_GEN_MODE, &[ADDR_GEN_NONE]);
+        let mut message = Message::new(libc::RTM_NEWLINK, 0, &link_header(link, false));
+        message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET6, &mode));
+        match self.execute(message) {
+            // A kernel without IPv6 assigns no such address.
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+            told => told,
+        }
+    }
+
+    /// Makes proxy ARP on a link answer at once; by default it waits for others to answer.
+    pub(super) fn disable_proxy_delay(&self, link: u32) -> io::Result<()> {
+        let mut values = Vec::new();
+        attribute(&mut values, NEIGHBOURS_LINK, &link.to_ne_bytes());
+        attribute(&mut values, NEIGHBOURS_PROXY_DELAY, &0_u64.to_ne_bytes());
+        let mut message = Message::new(libc::RTM_SETNEIGHTBL, 0, &[libc::AF_INET as u8, 0, 0, 0]);
+        message.text(NEIGHBOURS_NAME, "arp_cache");
+        message.attribute(NEIGHBOURS_VALUES, &values);
+        self.execute(message)
+    }
+
+    /// Adds an address to a link. If `only` is true its scope is the host, so that ARP requests do not use it
+    /// as source.
+    pub(super) fn add_address(&self, link: u32, address: Ipv4Addr, only: bool) -> io::Result<()> {
+        let scope = if only { libc::RT_SCOPE_HOST } else { libc::RT_SCOPE_UNIVERSE };
+        let mut header = [libc::AF_INET as u8, 32, 0, scope, 0, 0, 0, 0];
+        header[4..].copy_from_slice(&link.to_ne_bytes());
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut message = Message::new(libc::RTM_NEWADDR, flags, &header);
+        message.attribute(libc::IFA_LOCAL, &address.octets());
+        message.attribute(libc::IFA_ADDRESS, &address.octets());
+        self.execute(message)
+    }
+
+    /// Sets the route to a range. Replaces the route to exactly that range.
+    pub(super) fn set_route(&self, table: Table, range: Cidr, hop: Hop) -> io::Result<()> {
+        let (kind, scope, flags) = match hop {
+            Hop::Gateway { .. } => (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE, ON_LINK),
+            Hop::Link(_) => (libc::RTN_UNICAST, libc::RT_SCOPE_LINK, 0),
+            Hop::Unreachable => (libc::RTN_UNREACHABLE, libc::RT_SCOPE_UNIVERSE, 0),
+        };
+        let protocol = libc::RTPROT_STATIC;
+        let mut header = vec![libc::AF_INET as u8, range.bits(), 0, 0, table.number(), protocol, scope, kind];
+        header.extend(flags.to_ne_bytes());
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let mut message = Message::new(libc::RTM_NEWROUTE, flags, &header);
+        message.attribute(libc::RTA_DST, &range.address().octets());
+        if let Hop::Gateway { address, .. } = hop {
+            message.attribute(libc::RTA_GATEWAY, &address.octets());
+        }
+        if let Hop::Gateway { link, .. } | Hop::Link(link) = hop {
+            message.attribute(libc::RTA_OIF, &link.to_ne_bytes());
+        }
+        self.execute(message)
+    }
+
+    /// Adds a rule that looks up TCP packets to this port in the table of exceptions first.
+    pub(super) fn add_exception_rule(&self, to: std::net::SocketAddrV4) -> io::Result<()> {
+        let header =
+            [libc::AF_INET as u8, 32, 0, 0, Table::Exceptions.number(), 0, 0, RULE_TO_TABLE, 0, 0, 0, 0];
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut message = Message::new(libc::RTM_NEWRULE, flags, &header);
+        let port = to.port().to_ne_bytes();
+        message.attribute(RULE_DESTINATION, &to.ip().octets());
+        message.attribute(RULE_PROTOCOL, &[libc::IPPROTO_TCP as u8]);
+        message.attribute(RULE_PORTS, &[port, port].concat());
+        self.execute(message)
+    }
+
+    /// Returns the ranges that are local to this network namespace, or broadcast on one of its links.
+    pub(super) fn local_ranges(&self) -> io::Result<Vec<Cidr>> {
+        // Without this, a host with a full routing table would return all of it.
+        self.enable_strict_check()?;
+        let mut header = [0; 12];
+        (header[0], header[4]) = (libc::AF_INET as u8, libc::RT_TABLE_LOCAL);
+        let routes = self.request(Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &header))?;
+        let mut own: Vec<Cidr> = routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
+        // The addresses of links in a VRF are in the tables of that VRF.
+        let header = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
+        let addresses = self.request(Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &header))?;
+        own.extend(addresses.iter().filter_map(|(kind, body)| local_address(*kind, body)));
+        Ok(own)
+    }
+
+    /// Makes the kernel apply filters in dump requests.
+    fn enable_strict_check(&self) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        // SAFETY: an open socket, and an integer that outlives the call.
+        let done = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_NETLINK,
+                GET_STRICT_CHECK,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn execute(&self, message: Message) -> io::Result<()> {
+        self.request(message).map(|_| ())
+    }
+
+    /// Sends a request. Returns type and body of every message of the reply.
+    fn request(&self, message: Message) -> io::Result<Vec<(u16, Vec<u8>)>> {
+        let bytes = message.finish();
+        send(&self.0, &bytes, SendFlags::empty())?;
+        let (mut replies, mut buffer) = (Vec::new(), vec![0; REPLY_MAX]);
+        loop {
+            let (_, length) = recv(&self.0, buffer.as_mut_slice(), RecvFlags::TRUNC)?;
+            let mut rest = buffer.get(..length).ok_or(io::ErrorKind::InvalidData)?;
+            while let Some((kind, body, next)) = first_message(rest) {
+                rest = next;
+                match i32::from(kind) {
+                    libc::NLMSG_DONE => return Ok(replies),
+                    libc::NLMSG_ERROR => {
+                        let code = u32_at(body, 0).ok_or(io::ErrorKind::InvalidData)? as i32;
+                        return if code == 0 {
+                            Ok(replies)
+                        } else {
+                            Err(io::Error::from_raw_os_error(-code))
+                        };
+                    }
+                    _ => replies.push((kind, body.to_vec())),
+                }
+            }
+        }
+    }
+}
+
+/// Returns the range of a route to this host or to a broadcast address.
+fn local_range(kind: u16, body: &[u8]) -> Option<Cidr> {
+    let (header, attributes) = body.split_at_checked(12)?;
+    let own = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
+    if kind != libc::RTM_NEWROUTE || !own.contains(&header[7]) {
+        return None;
+    }
+    let address = find(attributes, libc::RTA_DST).and_then(address).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Some(Cidr::new(address, header[1]))
+}
+
+/// Returns the address in an address message.
+fn local_address(kind: u16, body: &[u8]) -> Option<Cidr> {
+    let (_, attributes) = body.split_at_checked(8)?;
+    let found = find(attributes, libc::IFA_LOCAL).filter(|_| kind == libc::RTM_NEWADDR)?;
+    address(found).map(Cidr::one)
+}
+
+fn address(bytes: &[u8]) -> Option<Ipv4Addr> {
+    <[u8; 4]>::try_from(bytes).ok().map(Ipv4Addr::from)
+}
+
+/// Returns the attribute of a type.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let Some((head, _)) = attributes.split_at_checked(4) {
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]);
+        let value = attributes.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(ALIGNMENT)..)?;
+    }
+    None
+}
+
+/// Splits off the first message: its type, its body, and the rest.
+fn first_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32_at(bytes, 0)? as usize;
+    let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
+    let body = bytes.get(HEADER..length)?;
+    let next = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+    Some((kind, body, next))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    bytes.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn with_nul(text: &str) -> Vec<u8> {
+    [text.as_bytes(), b"\0"].concat()
+}
+
+/// Builds a `struct ifinfomsg`.
+fn link_header(link: u32, up: bool) -> [u8; 16] {
+    let flag = if up { libc::IFF_UP as u32 } else { 0 };
+    let mut header = [0; 16];
+    header[4..8].copy_from_slice(&link.to_ne_bytes());
+    header[8..12].copy_from_slice(&flag.to_ne_bytes());
+    header[12..].copy_from_slice(&flag.to_ne_bytes());
+    header
+}
+
+/// Builds the value of `IFLA_AF_SPEC` for one address family.
+fn family(family: libc::c_int, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    attribute(&mut bytes, family as u16, value);
+    bytes
+}
+
+fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    bytes.extend(((value.len() + 4) as u16).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+}
+
+/// Request to the kernel.
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, flags: libc::c_int, header: &[u8]) -> Self {
+        // A dump ends with its own message; everything else needs an acknowledgement.
+        let dump = flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP;
+        let flags = flags | libc::NLM_F_REQUEST | if dump { 0 } else { libc::NLM_F_ACK };
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags as u16).to_ne_bytes());
+        bytes.resize(HEADER, 0);
+        bytes.extend(header);
+        Self(bytes)
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        attribute(&mut self.0, kind, value);
+    }
+
+    fn text(&mut self, kind: u16, text: &str) {
+        self.attribute(kind, &with_nul(text));
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = (self.0.len() as u32).to_ne_bytes();
+        self.0[..4].copy_from_slice(&length);
+        self.0
+    }
+}

@@ -1,0 +1,138 @@
+//! Links and routes of a router and of its sandbox.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd as _;
+
+use super::cidr::Cidr;
+use super::egress::Uplink;
+use super::egress_policy::Verdict;
+use super::netlink::{Hop, LinkChange, Netlink, Table};
+use super::router::Router;
+use crate::error::{Context as _, HostError, Result};
+
+/// Name of the link to the sandbox, in the router.
+const SANDBOX_LINK: &str = "inside";
+/// Name of the link to the uplink, in the router.
+pub(super) const UPLINK_LINK: &str = "outside";
+/// Name of the link to the router, in the sandbox.
+const GUEST_LINK: &str = "eth0";
+
+/// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
+pub(super) const ROUTER_NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
+/// Address of the router on the link to the sandbox.
+const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
+/// Address of the uplink program; `slirp4netns` takes the second one of its network.
+pub(super) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
+/// Address of the sandbox, where no other runtime gave it one.
+pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
+/// Largest MTU that the uplink programs support: few large packets are faster than many small ones.
+pub(super) const MTU: u32 = 65_520;
+
+/// One of the two namespaces in which the policy is enforced.
+#[derive(Debug)]
+struct Side {
+    netlink: Netlink,
+    gateway: Hop,
+}
+
+/// Routes that enforce the policy: in the router, where nothing can bypass them, and in the sandbox, where
+/// denied connections fail at once.
+#[derive(Debug)]
+pub(super) struct Routes {
+    router: Side,
+    sandbox: Side,
+}
+
+/// Links a sandbox to its router. There is no route to the uplink yet.
+pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
+    let address = match uplink {
+        Uplink::Program => SANDBOX_ADDRESS,
+        Uplink::Link { name, address, .. } => {
+            take_link(router, name)?;
+            *address
+        }
+    };
+    let made = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
+    made.context("make a link to the sandbox")?;
+    let mtu = (*uplink == Uplink::Program).then_some(MTU);
+    let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
+    // A gateway of a real network may not answer ARP requests from an address that it does not know.
+    let only = *uplink != Uplink::Program;
+    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
+    let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
+    route.context("set a route to the sandbox")?;
+    let change = LinkChange { up: true, mtu, ..LinkChange::default() };
+    prepare(&router.sandbox, GUEST_LINK, (address, false), &change).map(|_| ())
+}
+
+/// Moves the link that another runtime gave the sandbox into the router.
+fn take_link(router: &Router, name: &str) -> Result<()> {
+    let link = link_index(&router.sandbox, name)?;
+    let taken = LinkChange {
+        name: Some(UPLINK_LINK),
+        namespace: Some(router.namespace.as_fd()),
+        ..LinkChange::default()
+    };
+    router.sandbox.change_link(link, &taken).context("move the link of the sandbox into the router")
+}
+
+/// Gives a link its address and brings it up. Returns its index.
+fn prepare(
+    netlink: &Netlink,
+    name: &str,
+    (address, only): (Ipv4Addr, bool),
+    change: &LinkChange<'_>,
+) -> Result<u32> {
+    let link = link_index(netlink, name)?;
+    netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
+    netlink.add_address(link, address, only).context(format!("give the link `{name}` an address"))?;
+    netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
+    Ok(link)
+}
+
+fn link_index(netlink: &Netlink, name: &str) -> Result<u32> {
+    let found = netlink.link_index(name).context(format!("look for the link `{name}`"))?;
+    found.ok_or_else(|| HostError::other(format!("there is no link `{name}`")))
+}
+
+impl Routes {
+    /// Links the router to the uplink. There is no route to it yet.
+    pub(super) fn connect_uplink(sandbox: Netlink, router: Netlink, uplink: &Uplink) -> Result<Self> {
+        let (gateway, mtu) = match uplink {
+            Uplink::Program => (UPLINK_ADDRESS, Some(MTU)),
+            Uplink::Link { gateway, .. } => (*gateway, None),
+        };
+        let link = link_index(&router, UPLINK_LINK)?;
+        router.disable_ipv6(link).context("disable IPv6 on the uplink")?;
+        // The uplink sends ARP requests for the address of the sandbox, which lies behind the router.
+        let change = LinkChange { up: true, forwarding: true, proxy_arp: true, mtu, ..LinkChange::default() };
+        router.change_link(link, &change).context("bring up the uplink")?;
+        router.disable_proxy_delay(link).context("disable the proxy ARP delay of the uplink")?;
+        let router = Side { gateway: Hop::Gateway { address: gateway, link }, netlink: router };
+        let link = link_index(&sandbox, GUEST_LINK)?;
+        let sandbox = Side { gateway: Hop::Gateway { address: ROUTER_ADDRESS, link }, netlink: sandbox };
+        Ok(Self { router, sandbox })
+    }
+
+    /// Sets the verdict on a range, in both namespaces.
+    pub(super) fn set(&self, range: Cidr, verdict: Verdict) -> io::Result<()> {
+        for side in [&self.router, &self.sandbox] {
+            let hop = match verdict {
+                Verdict::Allow => side.gateway,
+                Verdict::Deny => Hop::Unreachable,
+            };
+            side.netlink.set_route(Table::Main, range, hop)?;
+        }
+        Ok(())
+    }
+
+    /// Allows one TCP port of the host, whatever the verdict on its address.
+    pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
+        for side in [&self.router, &self.sandbox] {
+            side.netlink.set_route(Table::Exceptions, Cidr::one(*to.ip()), side.gateway)?;
+            side.netlink.add_exception_rule(to)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! Disk usage of directories.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, openat2, statat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::helper::client;
+use crate::helper::protocol::Task;
+use crate::namespace::holder::Holder;
+
+/// Minimum number of bytes that a file or directory counts for: an empty one takes an inode, of which a
+/// filesystem has a limited number. [`quota`](crate::quota) counts alike.
+pub const ENTRY_MIN: u64 = 4096;
+
+/// Bounds of a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Time limit.
+    pub time: Duration,
+    /// Number of bytes at which it ends.
+    pub bytes: u64,
+}
+
+impl Bounds {
+    /// No bounds.
+    pub const NONE: Self = Self { time: Duration::MAX, bytes: u64::MAX };
+}
+
+/// Disk usage of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
+    pub bytes: u64,
+    /// Number of files, directories and other entries.
+    pub files: u64,
+    /// True if the walk ended at a bound, so that there may be more.
+    pub at_least: bool,
+}
+
+/// Maximum length of a path in one system call.
+const PATH_PIECE_MAX: usize = 4000;
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Number of entries of one directory between two checks of the bounds.
+const CHECK_EVERY: u64 = 256;
+
+/// Measures a directory with the capabilities of a holder.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MeasureTask {
+    holder: Holder,
+    path: PathBuf,
+    bounds: Bounds,
+}
+
+/// Measures everything below a directory, even if it changes meanwhile. Symlinks are not followed.
+/// Directories that an ordinary user may not read are measured with the capabilities of the holder.
+pub fn measure(holder: &Holder, path: &Path) -> Usage {
+    measure_within(holder, path, Bounds::NONE)
+}
+
+/// Measures like [`measure`], up to a bound.
+pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
+    let (usage, is_whole) = walk(path, bounds);
+    if is_whole || usage.at_least || *holder == Holder::Machine {
+        return usage;
+    }
+    let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
+    client::call(&task, &[]).unwrap_or(usage)
+}
+
+impl Task for MeasureTask {
+    const NAME: &'static str = "measure";
+    type Reply = Usage;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Usage> {
+        self.holder.join()?;
+        Ok(walk(&self.path, self.bounds).0)
+    }
+}
+
+/// Measures a tree. Also returns whether all of it was readable.
+fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
+    let deadline = Instant::now().checked_add(bounds.time);
+    let is_over = |usage: &Usage| {
+        usage.bytes > bounds.bytes || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    };
+    let (mut usage, mut is_whole) = (Usage::default(), true);
+    let root = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+        Ok(root) => root,
+        Err(error) => return (usage, error != Errno::ACCESS),
+    };
+    let mut path = Vec::new();
+    let mut open = vec![PendingDirectory { around: 0, name: b".".to_vec() }];
+    while let Some(PendingDirectory { around, name }) = open.pop() {
+        // Everything that was read since the parent directory was read is below the parent, too.
+        path.truncate(around);
+        path.extend_from_slice(&name);
+        if is_over(&usage) {
+            usage.at_least = true;
+            break;
+        }
+        match open_beneath(&root, &path) {
+            Ok(directory) => {
+                path.push(b'/');
+                is_whole &= add(&directory, path.len(), &mut usage, &mut open, &is_over);
+            }
+            Err(error) => is_whole &= error != Errno::ACCESS,
+        }
+    }
+    (usage, is_whole)
+}
+
+/// Directory that is still to be read. It has no path of its own, because there may be a million of them and
+/// paths can be long.
+struct PendingDirectory {
+    /// Length of the parent's path, with the slash.
+    around: usize,
+    name: Vec<u8>,
+}
+
+/// Opens a directory beneath another, in pieces where the path is too long for one system call.
+fn open_beneath(root: &OwnedFd, path: &[u8]) -> std::result::Result<OwnedFd, Errno> {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let open = |at: &OwnedFd, path: &[u8]| openat2(at, path, DIRECTORY, Mode::empty(), beneath);
+    let (mut at, mut rest): (Option<OwnedFd>, _) = (None, path);
+    while rest.len() > PATH_PIECE_MAX {
+        let cut = rest[..PATH_PIECE_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        at = Some(open(at.as_ref().unwrap_or(root), &rest[..cut])?);
+        rest = &rest[cut + 1..];
+    }
+    open(at.as_ref().unwrap_or(root), rest)
+}
+
+/// Adds the entries of a directory whose path with the slash is `around` bytes long. Returns whether all of
+/// it was readable.
+fn add(
+    directory: &OwnedFd,
+    around: usize,
+    usage: &mut Usage,
+    open: &mut Vec<PendingDirectory>,
+    is_over: &dyn Fn(&Usage) -> bool,
+) -> bool {
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
+    let mut is_whole = true;
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(error) => {
+                is_whole &= error != Errno::ACCESS;
+                continue;
+            }
+        };
+        usage.files += 1;
+        usage.bytes += (stat.st_blocks as u64 * 512).max(ENTRY_MIN);
+        if usage.files.is_multiple_of(CHECK_EVERY) && is_over(usage) {
+            usage.at_least = true;
+            return is_whole;
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            open.push(PendingDirectory { around, name: name.to_vec() });
+        }
+    }
+    is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symlinks_are_not_followed_and_depth_does_not_matter() {
+        let home = tempfile::tempdir().unwrap();
+        let (tree, other) = (home.path().join("tree"), home.path().join("other"));
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("large"), vec![1; 1 << 20]).unwrap();
+        std::fs::write(tree.join("a/b/file"), vec![1; 8192]).unwrap();
+        std::os::unix::fs::symlink(&other, tree.join("a/link")).unwrap();
+        let usage = walk(&tree, Bounds::NONE).0;
+        assert_eq!(usage.files, 4);
+        assert!((8192..100_000).contains(&usage.bytes), "{usage:?}");
+        // The file, and the minimum for the link and the two directories.
+        assert!(usage.bytes >= 8192 + 3 * ENTRY_MIN && !usage.at_least, "{usage:?}");
+        assert_eq!(walk(&home.path().join("none"), Bounds::NONE).0, Usage::default());
+    }
+
+    #[test]
+    fn sibling_directories_are_all_measured() {
+        let home = tempfile::tempdir().unwrap();
+        for path in ["a/b/c", "a/b/d/e", "a/f", "g/h"] {
+            std::fs::create_dir_all(home.path().join(path)).unwrap();
+            std::fs::write(home.path().join(path).join("file"), vec![1; 10_000]).unwrap();
+        }
+        let usage = walk(home.path(), Bounds::NONE).0;
+        assert_eq!(usage.files, 12);
+        assert!(usage.bytes >= 4 * 10_000 + 8 * ENTRY_MIN, "{usage:?}");
+    }
+
+    #[test]
+    fn files_deeper_than_path_max_are_measured() {
+        let home = tempfile::tempdir().unwrap();
+        let (name, flags) = ("d".repeat(250), OFlags::CREATE | OFlags::WRONLY);
+        let mut at = rustix::fs::open(home.path(), DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..40 {
+            rustix::fs::mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, &name, DIRECTORY, Mode::empty()).unwrap();
+        }
+        let file = rustix::fs::openat(&at, "large", flags, Mode::RWXU).unwrap();
+        rustix::io::write(&file, &vec![1; 1 << 20]).unwrap();
+        let usage = walk(home.path(), Bounds::NONE).0;
+        assert_eq!(usage.files, 41);
+        assert!(usage.bytes > 1 << 20, "{usage:?}");
+    }
+
+    #[test]
+    fn empty_files_count_and_bounds_end_the_walk() {
+        let home = tempfile::tempdir().unwrap();
+        for number in 0..10 * CHECK_EVERY {
+            std::fs::write(home.path().join(number.to_string()), []).unwrap();
+        }
+        let all = walk(home.path(), Bounds::NONE).0;
+        let files = 10 * CHECK_EVERY;
+        assert_eq!(all, Usage { bytes: files * ENTRY_MIN, files, at_least: false });
+        let some = walk(home.path(), Bounds { bytes: CHECK_EVERY * ENTRY_MIN, ..Bounds::NONE }).0;
+        let files = 2 * CHECK_EVERY;
+        assert_eq!(some, Usage { bytes: files * ENTRY_MIN, files, at_least: true });
+        let none = walk(home.path(), Bounds { time: Duration::ZERO, ..Bounds::NONE }).0;
+        assert_eq!(none, Usage { at_least: true, ..Usage::default() });
+    }
+}

@@ -1,0 +1,33 @@
+//! Result of freezing a sandbox, on any system.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Method of stopping processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FreezeMethod {
+    /// The cgroup freezer: all at once.
+    Cgroup,
+    /// `SIGSTOP`: one after the other, until none runs.
+    Signals,
+}
+
+impl fmt::Display for FreezeMethod {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Cgroup => "cgroup",
+            Self::Signals => "signals",
+        })
+    }
+}
+
+/// Frozen sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// Method that was used.
+    pub method: FreezeMethod,
+    /// Number of stopped processes, without the guest agent. `None` if it is not known.
+    pub processes: Option<usize>,
+}

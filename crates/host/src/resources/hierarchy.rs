@@ -1,0 +1,300 @@
+//! Cgroup hierarchies.
+//!
+//! Version 2 has one hierarchy, in which a cgroup with processes cannot delegate controllers to child
+//! cgroups. In version 1 every controller has a hierarchy of its own, or several share one. Both versions may
+//! be mounted; each controller is in one of them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::resources::limits::Limit;
+
+/// Name of the parent cgroup of all sandboxes.
+const SANDBOXES_CGROUP: &str = "workspace";
+/// Name of the cgroup to which the processes of the server move, where a cgroup with children may have none.
+const SERVER_CGROUP: &str = "workspace-server";
+/// Number of attempts to move all processes out of a cgroup: new ones may be forked meanwhile.
+const ATTEMPTS: u32 = 20;
+/// Controllers of version 1 that are used, to limit, measure and freeze.
+const USED_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Version {
+    #[serde(rename = "One")]
+    V1,
+    #[serde(rename = "Two")]
+    V2,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hierarchy {
+    pub(crate) version: Version,
+    /// Controllers, for version 1. With version 2 each cgroup lists its own.
+    controllers: Vec<String>,
+    top: PathBuf,
+    /// Cgroup of this process.
+    own: PathBuf,
+}
+
+/// Returns all hierarchies that are mounted and used.
+pub(crate) fn all() -> io::Result<Vec<Hierarchy>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let own = fs::read_to_string("/proc/self/cgroup")?;
+    Ok(parse(&mounts, &own))
+}
+
+fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for hierarchy in mounts.lines().filter_map(|line| parse_mount(line, own)) {
+        // A hierarchy may be mounted several times.
+        let known =
+            |one: &Hierarchy| one.version == hierarchy.version && one.controllers == hierarchy.controllers;
+        if !found.iter().any(known) {
+            found.push(hierarchy);
+        }
+    }
+    found
+}
+
+fn parse_mount(line: &str, own: &str) -> Option<Hierarchy> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(3);
+    let (root, top) = (before.next()?, PathBuf::from(before.next()?));
+    let mut after = after.split(' ');
+    let (kind, options) = (after.next()?, after.nth(1)?);
+    let (version, controllers) = match kind {
+        "cgroup" => (Version::V1, used(options)),
+        "cgroup2" => (Version::V2, Vec::new()),
+        _ => return None,
+    };
+    if version == Version::V1 && controllers.is_empty() {
+        return None;
+    }
+    let own = own.lines().find_map(|line| {
+        let (names, path) = line.split_once(':')?.1.split_once(':')?;
+        let same = match version {
+            Version::V1 => used(names) == controllers,
+            Version::V2 => names.is_empty(),
+        };
+        same.then_some(path)
+    })?;
+    let own = Path::new(own);
+    let below = own.strip_prefix(root).unwrap_or(Path::new(""));
+    Some(Hierarchy { version, controllers, own: top.join(below), top })
+}
+
+fn used(names: &str) -> Vec<String> {
+    let mut used: Vec<String> =
+        names.split(',').filter(|name| USED_CONTROLLERS.contains(name)).map(str::to_owned).collect();
+    used.sort();
+    used
+}
+
+impl Hierarchy {
+    /// Returns the directories in which cgroups of sandboxes may be, preferred ones first.
+    pub(crate) fn sandbox_parents(&self) -> Vec<PathBuf> {
+        self.parents().into_iter().map(|parent| parent.join(SANDBOXES_CGROUP)).collect()
+    }
+
+    fn parents(&self) -> Vec<PathBuf> {
+        if self.version == Version::V1 {
+            return vec![self.top.clone()];
+        }
+        // The server may have moved in an earlier start.
+        let own = if self.own.ends_with(SERVER_CGROUP) {
+            self.own.parent().unwrap_or(&self.own)
+        } else {
+            &self.own
+        };
+        let mut parents = vec![own.to_owned()];
+        let above = own.parent().filter(|above| above.starts_with(&self.top));
+        for parent in above.into_iter().chain([self.top.as_path()]) {
+            if !parents.iter().any(|known| known == parent) {
+                parents.push(parent.to_owned());
+            }
+        }
+        parents
+    }
+
+    /// Returns whether the hierarchy has version 1 and this controller.
+    pub(crate) fn is_v1_with(&self, controller: &str) -> bool {
+        self.version == Version::V1 && self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// Returns whether a cgroup of this hierarchy has this controller.
+    pub(crate) fn has(&self, controller: &str, group: &Path) -> bool {
+        match self.version {
+            Version::V1 => self.is_v1_with(controller),
+            Version::V2 => words(&group.join("cgroup.controllers")).iter().any(|name| name == controller),
+        }
+    }
+
+    /// Prepares the parent cgroup of sandboxes, and returns its directory.
+    pub(crate) fn prepare_parent(&self) -> io::Result<PathBuf> {
+        let mut first = None;
+        let mut parents = self.parents();
+        // Preferably one with the most controllers.
+        parents.sort_by_key(|parent| std::cmp::Reverse(delegable_controllers(parent).len()));
+        for parent in parents {
+            let place = parent.join(SANDBOXES_CGROUP);
+            match self.prepare(&parent, &place) {
+                Ok(()) => return Ok(place),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
+    }
+
+    fn prepare(&self, parent: &Path, place: &Path) -> io::Result<()> {
+        if self.version == Version::V1 {
+            return create(place);
+        }
+        let wanted = delegable_controllers(parent);
+        if wanted.is_empty() {
+            return Err(io::Error::other(format!("no controllers in {}", parent.display())));
+        }
+        delegate(parent, &wanted)?;
+        create(place)?;
+        delegate(place, &wanted)
+    }
+}
+
+/// Returns the controllers of a cgroup that are to be delegated to its children.
+fn delegable_controllers(group: &Path) -> Vec<&'static str> {
+    let there = words(&group.join("cgroup.controllers"));
+    let wanted = Limit::ALL.map(Limit::controller).into_iter();
+    wanted.filter(|name| there.iter().any(|it| it == name)).collect()
+}
+
+/// Creates a cgroup, unless it exists.
+pub(crate) fn create(group: &Path) -> io::Result<()> {
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", group.display()));
+    match fs::create_dir(group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(name(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Delegates controllers to child cgroups.
+fn delegate(group: &Path, controllers: &[&str]) -> io::Result<()> {
+    let file = group.join("cgroup.subtree_control");
+    let has = words(&file);
+    let lacks: Vec<String> = controllers
+        .iter()
+        .filter(|name| !has.iter().any(|it| it == *name))
+        .map(|name| format!("+{name}"))
+        .collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+    for _ in 0..ATTEMPTS {
+        match fs::write(&file, lacks.join(" ")) {
+            // There are processes in the cgroup.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => move_server_out(group)?,
+            other => return other.map_err(name),
+        }
+    }
+    fs::write(&file, lacks.join(" ")).map_err(name)
+}
+
+/// Moves the processes of the server into a cgroup of their own. Fails if there are other programs.
+fn move_server_out(group: &Path) -> io::Result<()> {
+    let this = fs::read_link("/proc/self/exe")?;
+    let processes = words(&group.join("cgroup.procs"));
+    let is_other = |pid: &String| match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(program) => program != this,
+        // It has ended.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    if processes.iter().any(is_other) {
+        let text = format!("other programs run in {}: give the server a group of its own", group.display());
+        return Err(io::Error::other(text));
+    }
+    let server = group.join(SERVER_CGROUP);
+    create(&server)?;
+    processes.iter().try_for_each(|pid| move_process(&server, pid))
+}
+
+/// Moves a process, which may have ended, into a cgroup.
+fn move_process(group: &Path, pid: &str) -> io::Result<()> {
+    match fs::write(group.join("cgroup.procs"), pid) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        moved => moved,
+    }
+}
+
+/// Returns the words of a file; none if it does not exist.
+pub(crate) fn words(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn v1_hierarchies_are_found_once_each() {
+        let mounts = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+                      32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+                      33 31 0:30 /docker/1 /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      34 31 0:30 / /mnt/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      35 31 0:31 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n";
+        let own = "4:cpuacct,cpu:/\n3:memory:/docker/1/a\n2:name=systemd:/\n0::/\n";
+        let found = parse(mounts, own);
+        let places: Vec<_> = found.iter().flat_map(Hierarchy::sandbox_parents).collect();
+        let expected = ["/sys/fs/cgroup/cpu,cpuacct/workspace", "/sys/fs/cgroup/memory/workspace"];
+        assert_eq!(places, expected.map(PathBuf::from));
+        assert!(found[0].has("cpu", Path::new("")) && !found[0].has("memory", Path::new("")));
+    }
+
+    #[test]
+    fn v2_prefers_the_own_cgroup() {
+        let mounts = "30 23 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        let expected = ["/a/b/workspace", "/a/workspace", "/workspace"];
+        let expected = expected.map(|path| PathBuf::from(format!("/sys/fs/cgroup{path}")));
+        for own in ["0::/a/b\n", "0::/a/b/workspace-server\n"] {
+            assert_eq!(parse(mounts, own)[0].sandbox_parents(), expected);
+        }
+        assert_eq!(parse(mounts, "0::/\n")[0].sandbox_parents(), expected[2..]);
+    }
+
+    fn second(top: &Path, controllers: &str) -> Hierarchy {
+        fs::write(top.join("cgroup.controllers"), controllers).unwrap();
+        Hierarchy { version: Version::V2, controllers: Vec::new(), top: top.to_owned(), own: top.to_owned() }
+    }
+
+    #[test]
+    fn controllers_are_delegated_to_sandboxes() {
+        let top = tempfile::tempdir().unwrap();
+        let place = second(top.path(), "cpuset cpu memory pids").prepare_parent().unwrap();
+        for group in [top.path(), &place] {
+            let control = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap();
+            assert_eq!(control, "+cpu +memory +pids");
+        }
+    }
+
+    #[test]
+    fn the_parent_with_most_controllers_is_chosen() {
+        let top = tempfile::tempdir().unwrap();
+        let own = top.path().join("a");
+        fs::create_dir(&own).unwrap();
+        let hierarchy = Hierarchy { own: own.clone(), ..second(top.path(), "cpu memory pids") };
+        for (controllers, parent) in [("memory pids", top.path()), ("cpu memory pids io", &own)] {
+            fs::write(own.join("cgroup.controllers"), controllers).unwrap();
+            assert_eq!(hierarchy.prepare_parent().unwrap(), parent.join(SANDBOXES_CGROUP));
+        }
+    }
+
+    #[test]
+    fn without_controllers_there_is_no_parent() {
+        let top = tempfile::tempdir().unwrap();
+        let error = second(top.path(), "hugetlb").prepare_parent().unwrap_err();
+        assert!(error.to_string().starts_with("no controllers"), "{error}");
+        assert!(!top.path().join(SANDBOXES_CGROUP).exists());
+    }
+}

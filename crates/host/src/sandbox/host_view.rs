@@ -1,0 +1,330 @@
+//! A program over a read-only view of the host's files, at their own paths.
+//!
+//! The root is that of the host with all mounts below, made read-only recursively. Directories that the
+//! program may change are overlays directly over those of the host: nothing is read in advance, and changes
+//! go to upper directories of the caller. `/proc`, `/sys` and `/dev` are new; `/tmp`, `/var/tmp`, `/run` and
+//! `/dev/shm` are directories of one tmpfs with one limit. Hidden paths are covered by empty files and
+//! directories.
+//!
+//! The first process inside is this program. It starts the other one, reaps orphans, and kills everything
+//! when the program has ended or its control socket is closed, however the client ended.
+
+mod init;
+mod root;
+
+use std::ffi::OsString;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{PidfdFlags, getegid, geteuid, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::protocol::Task;
+use crate::namespace::clone::{self, Child, NAMESPACES};
+use crate::namespace::credentials;
+use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::id_map::{self, IdRange};
+use crate::namespace::sandbox_ids::namespace_owner;
+use crate::network::egress::Egress;
+use crate::network::network_daemon;
+use crate::resources::cgroup;
+use crate::resources::limits::{self, Limits, Missing};
+use crate::sandbox::seccomp::Filters;
+use init::Init;
+
+/// Difference from the host's files. Paths are absolute and without symlinks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mount {
+    /// Covers a file or directory by an empty one without permissions. Ignored if it does not exist.
+    Hide(OsString),
+    /// Shows a file or directory of the host, read-only, also below a hidden one.
+    Show(OsString),
+    /// Makes a directory writable; changes go to `upper`.
+    Overlay {
+        /// Directory of the host, and mount point.
+        at: OsString,
+        /// Upper directory.
+        upper: OsString,
+        /// Work directory: empty, and on the filesystem of the upper directory.
+        work: OsString,
+    },
+}
+
+impl Mount {
+    /// Returns the path that differs.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Hide(path) | Self::Show(path) | Self::Overlay { at: path, .. } => PathBuf::from(path),
+        }
+    }
+}
+
+/// Program to run over a view of the host's files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostView {
+    /// Name of its cgroups: letters, digits and dashes.
+    pub id: String,
+    /// Namespaces in which the network is created; those of the host without a network, or for root.
+    pub holder: Holder,
+    /// Differences, in the order of mounting: parents before what is below them.
+    pub mounts: Vec<Mount>,
+    /// Working directory.
+    pub cwd: OsString,
+    /// Program and arguments. A program without a slash is searched in `PATH` of the environment.
+    pub words: Vec<OsString>,
+    /// Names and values of environment variables.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Columns and rows of its terminal. `None` for pipes.
+    pub terminal: Option<(u16, u16)>,
+    /// Resource limits. The tmpfs gets half of the memory limit.
+    pub limits: Limits,
+    /// Network egress. `None` for loopback only.
+    pub egress: Option<Egress>,
+}
+
+/// Result of a program that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Exit status; 128 plus the number of a signal.
+    pub exit_code: i32,
+    /// Error if the program could not be started.
+    pub failed: Option<String>,
+}
+
+/// Running program. Dropping this kills it and its descendants.
+#[derive(Debug)]
+pub struct Running {
+    control: OwnedFd,
+    process: OwnedFd,
+    /// Master side of its terminal, if it has one.
+    pub terminal: Option<OwnedFd>,
+    /// Requested limits that are not enforced.
+    pub missing: Vec<Missing>,
+}
+
+/// Message to the first process.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// Send a signal to the program's process group.
+    Signal(i32),
+}
+
+/// Message from the first process.
+#[derive(Debug, Serialize, Deserialize)]
+enum Event {
+    /// The program runs. Sent with a PID file descriptor of the first process, and with the terminal if there
+    /// is one.
+    Started,
+    Ended(Ended),
+}
+
+/// Reply of the helper.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Launched {
+    missing: Vec<Missing>,
+}
+
+/// Maximum size of a message, in bytes.
+const MESSAGE_MAX: usize = 4 << 10;
+
+impl HostView {
+    /// Starts the program. `stdio` are its standard input, output and error, unless it has a terminal.
+    pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<Running> {
+        let (control, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .context("make a socket")?;
+        let [input, output, errors] = stdio;
+        let helper = client::start(self, &[theirs.as_fd(), input, output, errors])?;
+        drop(theirs);
+        let Launched { missing } = helper.wait()?;
+        let event = receive(control.as_fd()).context("listen to the sandbox")?;
+        match event.ok_or_else(HostError::sandbox_ended)? {
+            (Event::Started, descriptors) => {
+                // The program may have ended meanwhile.
+                let mut descriptors = descriptors.into_iter();
+                let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
+                Ok(Running { control, process, terminal: descriptors.next(), missing })
+            }
+            (Event::Ended(ended), _) => Err(HostError::other(ended.failed.unwrap_or_default())),
+        }
+    }
+}
+
+impl Running {
+    /// Sends a signal to the program's process group. Does nothing if it has ended.
+    pub fn signal(&self, number: i32) -> Result<()> {
+        match send(self.control.as_fd(), &Request::Signal(number), &[]) {
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
+            sent => sent.context("send a signal"),
+        }
+    }
+
+    /// Waits until the program and its descendants have ended. Returns `None` if it was killed from outside.
+    pub fn wait(&self) -> Result<Option<Ended>> {
+        let event = receive(self.control.as_fd()).context("listen to the sandbox")?;
+        self.wait_for_end()?;
+        Ok(event.and_then(|(event, _)| match event {
+            Event::Ended(ended) => Some(ended),
+            Event::Started => None,
+        }))
+    }
+
+    /// Kills the program and its descendants, and waits for the end.
+    pub fn kill(&self) -> Result<()> {
+        // It may have ended by itself.
+        let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
+        self.wait_for_end()
+    }
+
+    /// Waits for the first process, which ends after all others of its namespace.
+    fn wait_for_end(&self) -> Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
+                Err(Errno::INTR) => {}
+                done => return done.map(drop).context("wait for the sandbox"),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = rustix::process::pidfd_send_signal(&self.process, rustix::process::Signal::KILL);
+    }
+}
+
+fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    with: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let text = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !with.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(with));
+    }
+    sendmsg(socket, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Receives a message. Returns `None` when the other end is closed.
+fn receive<T: serde::de::DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut text = [0; MESSAGE_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            received => break received?,
+        }
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptors)))
+}
+
+/// Returns the user and group ids inside: those of the host, mapped to themselves. An ordinary user has one
+/// of each.
+fn ids(user: User, holder: &Holder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
+    if user.is_superuser {
+        let all: Vec<IdRange> = id_map::read()?.into_iter().map(IdRange::identity).collect();
+        return Ok((all.clone(), all));
+    }
+    // The one user of a holder is root there.
+    let outside = |id| if *holder == Holder::Machine { id } else { 0 };
+    let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
+    Ok((one(user.user), one(user.group)))
+}
+
+/// User that runs the program.
+#[derive(Debug, Clone, Copy)]
+struct User {
+    user: u32,
+    group: u32,
+    is_superuser: bool,
+}
+
+impl Task for HostView {
+    const NAME: &'static str = "host-view";
+    type Reply = Launched;
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<Launched> {
+        run(&self, fds)
+    }
+}
+
+/// Creates the namespaces; runs in the helper.
+fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+    let descriptors: [OwnedFd; 4] =
+        descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let is_superuser = user == 0;
+    let user = User { user, group, is_superuser };
+    let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
+    let mut processes = None;
+    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
+        missing.retain(|missing| !missing.is_processes());
+        processes = view.limits.processes;
+    }
+    let (users, owners) = ids(user, &view.holder)?;
+    view.holder.join()?;
+    limits::limit_pending_signals().context("limit pending signals")?;
+    let init = Init {
+        view,
+        user,
+        cgroups: &cgroups,
+        processes,
+        memory: view.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory)),
+        filters: Filters::new()?,
+        descriptors,
+    };
+    let make = || {
+        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        })
+    };
+    let made = match namespace_owner(&view.holder, &view.id, None).filter(|_| is_superuser) {
+        Some(owner) => credentials::with_owner(owner, make),
+        None => make(),
+    };
+    let mut child = made.map_err(explain_refusal)?;
+    let made = set_up(&mut child, view, &users, &owners);
+    if made.is_err() {
+        child.kill();
+    }
+    made.map(|()| Launched { missing })
+}
+
+/// Maps ids and sets up the network while the child starts.
+fn set_up(child: &mut Child, view: &HostView, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+    id_map::write(child.pid, users, groups)?;
+    child.notify()?;
+    child.wait_ready()?;
+    if let Some(egress) = &view.egress {
+        let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+        network_daemon::start(&process, egress, &view.holder)?;
+    }
+    child.notify()?;
+    child.wait_ready()
+}

@@ -1,0 +1,371 @@
+//! The first process inside: it builds the root, drops capabilities, starts the program and waits for it.
+
+use std::convert::Infallible;
+use std::ffi::{CString, OsStr};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Resource, pidfd_open};
+
+use super::root::Root;
+use super::{Ended, Event, HostView, Request, User, receive, send};
+use crate::error::{Context as _, HostError, Result};
+use crate::namespace::clone::Parent;
+use crate::namespace::credentials;
+use crate::resources::cgroup::Cgroups;
+use crate::resources::limits;
+use crate::sandbox::guest::{start_loopback, unshare_cgroup};
+use crate::sandbox::seccomp::Filters;
+
+/// Parameters of the first process.
+pub(super) struct Init<'a> {
+    pub(super) view: &'a HostView,
+    pub(super) user: User,
+    pub(super) cgroups: &'a Cgroups,
+    /// Maximum number of processes, where no cgroup limits it.
+    pub(super) processes: Option<u32>,
+    /// Maximum memory of each process, in bytes, where no cgroup limits all of them.
+    pub(super) memory: Option<u64>,
+    pub(super) filters: Filters,
+    /// Control socket, then standard input, output and error of the program.
+    pub(super) descriptors: [OwnedFd; 4],
+}
+
+/// Exit status of a program that cannot be executed, and of one that is not found, as in shells.
+const CANNOT_RUN: i32 = 126;
+const NOT_FOUND: i32 = 127;
+const BY_SIGNAL: i32 = 128;
+
+impl Init<'_> {
+    /// Does all of it; returns only on failure.
+    pub(super) fn run(&self, parent: &mut Parent) -> Result<Infallible> {
+        parent.wait()?;
+        if self.user.is_superuser {
+            credentials::become_root_inside()?;
+        }
+        self.cgroups.enter()?;
+        unshare_cgroup()?;
+        let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        // SAFETY: the call takes nothing.
+        unsafe { libc::setsid() };
+        let User { user, group, is_superuser } = self.user;
+        Root {
+            mounts: &self.view.mounts,
+            user,
+            group,
+            memory: self.view.limits.memory_bytes,
+            nameserver: self.view.egress.is_some(),
+        }
+        .build()?;
+        start_loopback().context("start the loopback network")?;
+        parent.notify()?;
+        parent.wait()?;
+        self.limit().context("set limits")?;
+        if is_superuser {
+            credentials::keep_file_capabilities()?;
+        } else {
+            credentials::become_user(user, group)?;
+        }
+        // Processes inside must not trace it or read its memory.
+        // SAFETY: the call takes integers.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+        rustix::process::umask(umask);
+        parent.notify()?;
+        self.close_inherited();
+        self.supervise()
+    }
+
+    fn limit(&self) -> io::Result<()> {
+        limits::limit(Resource::Core, 0)?;
+        limits::limit_open_files(!self.user.is_superuser)?;
+        self.memory.map_or(Ok(()), |most| limits::limit(Resource::Data, most))?;
+        self.processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
+    }
+
+    /// Closes everything that the helper had open, its reply socket included, and detaches from the terminal.
+    fn close_inherited(&self) {
+        let mut kept: Vec<RawFd> = self.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        kept.sort_unstable();
+        let mut first = 3;
+        for fd in kept.into_iter().chain([RawFd::MAX]) {
+            if fd > first {
+                // SAFETY: nothing of this is used from here on; the pipes to the helper are among it.
+                unsafe { libc::close_range(first as libc::c_uint, (fd - 1) as libc::c_uint, 0) };
+            }
+            first = fd.saturating_add(1);
+        }
+        if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+    }
+
+    fn control(&self) -> BorrowedFd<'_> {
+        self.descriptors[0].as_fd()
+    }
+
+    /// Starts the program, and waits until it ends or the control socket is closed.
+    fn supervise(&self) -> ! {
+        let ended = match self.start() {
+            Ok((program, children)) => self.wait_for(program, &children),
+            Err(error) => {
+                Some(Ended { exit_code: CANNOT_RUN, failed: Some(format!("cannot run it: {error}")) })
+            }
+        };
+        // SAFETY: kills all other processes of this namespace.
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+        // SAFETY: waits for any child, without a pointer for its status.
+        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
+        if let Some(ended) = ended {
+            // The client may have ended.
+            let _ = send(self.control(), &Event::Ended(ended), &[]);
+        }
+        // SAFETY: ends the process, without running exit handlers of the helper.
+        unsafe { libc::_exit(0) }
+    }
+
+    /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child ends.
+    fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
+        let children = watch_children().context("watch for children")?;
+        let terminal = match self.view.terminal {
+            Some(size) => Some(open_terminal(size).context("open a terminal")?),
+            None => None,
+        };
+        let program = Program::new(self.view)?;
+        // SAFETY: this process has one thread.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => Err(io::Error::last_os_error()).context("make a process"),
+            0 => {
+                let slave = terminal.as_ref().map(|(_, slave)| slave.as_fd());
+                let code = self.exec_program(&program, slave);
+                // SAFETY: ends the process, without running exit handlers of the parent.
+                unsafe { libc::_exit(code) }
+            }
+            _ => {
+                let own =
+                    pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open itself")?;
+                let master = terminal.as_ref().map(|(master, _)| master.as_fd());
+                let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
+                send(self.control(), &Event::Started, &both).context("tell that it runs")?;
+                for fd in &self.descriptors[1..] {
+                    // Readers of its output must see the end of the program.
+                    // SAFETY: nothing here uses these; they are not closed again, because the caller never
+                    // returns.
+                    unsafe { libc::close(fd.as_raw_fd()) };
+                }
+                Ok((pid, children))
+            }
+        }
+    }
+
+    /// Executes the program. Returns the exit status if that fails.
+    fn exec_program(&self, program: &Program, terminal: Option<BorrowedFd<'_>>) -> i32 {
+        let prepared = || -> Result<()> {
+            // SAFETY: the calls take integers, and an empty set that outlives them.
+            unsafe {
+                libc::setsid();
+                let mut none: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&raw mut none);
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+                for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+            }
+            let [_, input, output, errors] = &self.descriptors;
+            let [input, output, errors] = match terminal {
+                Some(terminal) => {
+                    // SAFETY: an open terminal, which becomes that of this session.
+                    unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) };
+                    [terminal; 3]
+                }
+                None => [input.as_fd(), output.as_fd(), errors.as_fd()],
+            };
+            rustix::stdio::dup2_stdin(input).context("open the input")?;
+            rustix::stdio::dup2_stdout(output).context("open the output")?;
+            rustix::stdio::dup2_stderr(errors).context("open the output for errors")?;
+            rustix::process::chdir(std::path::Path::new(&self.view.cwd))
+                .context(format!("go to {}", self.view.cwd.display()))?;
+            // SAFETY: nothing is used from here on but the first three.
+            unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+            self.filters.apply()
+        };
+        if let Err(error) = prepared() {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            return CANNOT_RUN;
+        }
+        let error = program.exec();
+        let _ = writeln!(io::stderr(), "error: cannot run {}: {error}", program.name);
+        if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN }
+    }
+
+    /// Handles requests until the program ends. Returns `None` if the control socket is closed.
+    fn wait_for(&self, program: libc::pid_t, children: &OwnedFd) -> Option<Ended> {
+        let control = self.control();
+        loop {
+            let mut both =
+                [PollFd::from_borrowed_fd(control, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
+            match poll(&mut both, None) {
+                Err(Errno::INTR) => continue,
+                Err(_) => return None,
+                Ok(_) => {}
+            }
+            let (asked, ended) = (!both[0].revents().is_empty(), !both[1].revents().is_empty());
+            if ended {
+                let mut buffer = [0; 128];
+                let _ = rustix::io::read(children, &mut buffer);
+                if let Some(exit_code) = reap(program) {
+                    return Some(Ended { exit_code, failed: None });
+                }
+            }
+            if asked {
+                match receive::<Request>(control) {
+                    Ok(Some((Request::Signal(number), _))) => {
+                        // SAFETY: the process group of a child that was not waited for yet.
+                        unsafe { libc::kill(-program, number) };
+                    }
+                    Ok(None) | Err(_) => return None,
+                }
+            }
+        }
+    }
+}
+
+/// Reaps all children that have ended. Returns the exit status of the program if it is among them.
+fn reap(program: libc::pid_t) -> Option<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: an integer that the call writes to.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        if pid <= 0 {
+            return None;
+        }
+        if pid == program {
+            return Some(if libc::WIFSIGNALED(status) {
+                BY_SIGNAL + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            });
+        }
+    }
+}
+
+fn watch_children() -> io::Result<OwnedFd> {
+    // SAFETY: a set that outlives the calls; the descriptor is new.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Opens a terminal of the sandbox: its master, and the slave for the program.
+fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: strings that end with NUL, structures that outlive the calls; the descriptors are new.
+    unsafe {
+        let open = |path: *const libc::c_char| {
+            let fd = libc::open(path, flags);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        };
+        let master = open(c"/dev/ptmx".as_ptr())?;
+        let mut name = [0; 64];
+        if libc::unlockpt(master.as_raw_fd()) != 0
+            || libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr(), name.len()) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+        let slave = open(name.as_ptr())?;
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size);
+        Ok((master, slave))
+    }
+}
+
+/// Program with arguments and environment for `execve`, prepared before the fork.
+struct Program {
+    name: String,
+    candidates: Vec<CString>,
+    words: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Program {
+    fn new(view: &HostView) -> Result<Self> {
+        let text = |bytes: &[u8]| {
+            CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
+        };
+        let words: Vec<CString> =
+            view.words.iter().map(|word| text(word.as_bytes())).collect::<Result<_>>()?;
+        let Some(first) = view.words.first() else {
+            return Err(HostError::other("no program to run"));
+        };
+        let environment = view
+            .environment
+            .iter()
+            .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
+        let path =
+            view.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+        let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+        let candidates: Vec<CString> = if first.as_bytes().contains(&b'/') {
+            vec![text(first.as_bytes())?]
+        } else {
+            let directories = path.as_bytes().split(|byte| *byte == b':');
+            let in_directory = |directory: &[u8]| match directory {
+                b"" => text(first.as_bytes()),
+                directory => text(&[directory, b"/", first.as_bytes()].concat()),
+            };
+            directories.map(in_directory).collect::<Result<_>>()?
+        };
+        let name = first.to_string_lossy().into_owned();
+        Ok(Self { name, candidates, words, environment: environment.collect::<Result<_>>()? })
+    }
+
+    /// Executes the program; returns only on failure.
+    fn exec(&self) -> io::Error {
+        let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (words, environment) = (pointers(&self.words), pointers(&self.environment));
+        let mut failed = io::Error::from_raw_os_error(libc::ENOENT);
+        for candidate in &self.candidates {
+            // SAFETY: strings that end with NUL and lists that end with a null pointer.
+            unsafe { libc::execve(candidate.as_ptr(), words.as_ptr(), environment.as_ptr()) };
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {}
+                // A later candidate may be executable; otherwise this is the error to report. An inaccessible
+                // directory is ignored.
+                Some(libc::EACCES) => {
+                    if std::fs::metadata(OsStr::from_bytes(candidate.as_bytes())).is_ok() {
+                        failed = error;
+                    }
+                }
+                Some(libc::ENOEXEC) => return self.exec_with_shell(candidate, &words, &environment),
+                _ => return error,
+            }
+        }
+        failed
+    }
+
+    /// Executes a file without `#!` by the shell, as shells do.
+    fn exec_with_shell(
+        &self,
+        program: &CString,
+        words: &[*const libc::c_char],
+        environment: &[*const libc::c_char],
+    ) -> io::Error {
+        let all: Vec<_> = [c"sh".as_ptr(), program.as_ptr()].iter().chain(&words[1..]).copied().collect();
+        // SAFETY: as above.
+        unsafe { libc::execve(c"/bin/sh".as_ptr(), all.as_ptr(), environment.as_ptr()) };
+        io::Error::last_os_error()
+    }
+}

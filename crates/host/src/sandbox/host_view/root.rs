@@ -1,0 +1,227 @@
+//! Root filesystem of a view, built from inside its namespaces.
+
+use std::fs;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::process::{chdir, pivot_root};
+
+use super::Mount;
+use crate::error::{Context as _, Result};
+use crate::mount::mounts::{Access, attach, bind, clone_tree};
+use crate::mount::overlay::config::{Overlay, Xattrs};
+use crate::mount::overlay::local;
+use crate::mount::root::{
+    NEW_ROOT, create_dir, in_new_root, mount_dev, mount_kernel_filesystems, mount_tmpfs, remount_read_only,
+    tmpfs_options,
+};
+use crate::network::egress::RESOLV_CONF;
+
+/// Temporary mount point of the tmpfs while its directories are bound; `/proc` is mounted there later.
+const TMPFS: &str = "proc";
+/// Writable directories in the tmpfs, with their modes.
+const TMPFS_DIRS: [(&str, u32); 4] =
+    [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/var/run", 0o755)];
+const SHARED_MEMORY: &str = "shm";
+/// Covers of hidden files and directories.
+const NO_FILE: &str = "no-file";
+const NO_DIRECTORY: &str = "no-directory";
+
+/// Root of a view: the host's files, and differences.
+pub(super) struct Root<'a> {
+    pub(super) mounts: &'a [Mount],
+    pub(super) user: u32,
+    pub(super) group: u32,
+    pub(super) memory: Option<u64>,
+    pub(super) nameserver: bool,
+}
+
+/// Descriptors that were opened before the new root covers dirs of the old one.
+enum Opened {
+    Hide,
+    Show(OwnedFd),
+    Overlay { lower: OwnedFd, upper: OwnedFd, work: OwnedFd },
+}
+
+impl Root<'_> {
+    /// Builds the root and makes it the root of this process.
+    pub(super) fn build(&self) -> Result<()> {
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+            .context("keep mounts to the sandbox")?;
+        let opened = self.mounts.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let dirs = tmpfs_dirs();
+        let view = clone_tree(Path::new("/"), Access::Read)?;
+        attach(view.as_fd(), Path::new(NEW_ROOT))?;
+        self.mount_memory(&dirs)?;
+        for (number, (path, _)) in dirs.iter().enumerate() {
+            bind(&in_new_root(TMPFS).join(number.to_string()), &in_new_root(path), Access::Write)?;
+        }
+        let mut parents = Vec::new();
+        for (index, (mount, opened)) in self.mounts.iter().zip(&opened).enumerate() {
+            parents.extend(self.mount(index, mount, opened)?);
+        }
+        if self.nameserver {
+            self.bind_resolv_conf()?;
+        }
+        mount_dev()?;
+        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::Data)?;
+        for parent in parents {
+            remount_read_only(&parent, MountFlags::empty())?;
+        }
+        unmount(in_new_root(TMPFS), UnmountFlags::DETACH)
+            .context("take away the whole of the writable files")?;
+        mount_kernel_filesystems(self.memory)?;
+        pivot()
+    }
+
+    /// Mounts one tmpfs for all writable directories, so that one limit applies to all of them.
+    fn mount_memory(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
+        // Without a limit: a quarter of the host's memory.
+        let memory = self.memory.or_else(half_of_memory);
+        mount_tmpfs(in_new_root(TMPFS), &tmpfs_options(memory), MountFlags::empty())?;
+        let numbered = dirs.iter().enumerate().map(|(number, (_, mode))| (number.to_string(), *mode));
+        for (name, mode) in numbered.chain([(SHARED_MEMORY.to_owned(), 0o1777), (NO_DIRECTORY.to_owned(), 0)])
+        {
+            let path = in_new_root(TMPFS).join(&name);
+            create_dir(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).context(format!("open {name}"))?;
+        }
+        let none = in_new_root(TMPFS).join(NO_FILE);
+        fs::write(&none, "").context("make an empty file")?;
+        fs::set_permissions(&none, fs::Permissions::from_mode(0o0)).context("close an empty file")?;
+        if let Some(number) = dirs.iter().position(|(path, _)| path == Path::new("/run")) {
+            let own = in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
+            create_dir(&own)?;
+            chown(&own, Some(self.user), Some(self.group))
+                .context("give the runtime directory to its user")?;
+            fs::set_permissions(&own, fs::Permissions::from_mode(0o700))
+                .context("close the runtime directory")?;
+        }
+        Ok(())
+    }
+
+    /// Applies one difference. Returns the path of a directory that only leads to others, and is to become
+    /// read-only.
+    fn mount(&self, index: usize, mount: &Mount, opened: &Opened) -> Result<Option<PathBuf>> {
+        let path = mount.path();
+        let at = in_new_root(&path);
+        match opened {
+            Opened::Hide => {
+                let Ok(found) = fs::symlink_metadata(&at) else { return Ok(None) };
+                if found.is_symlink() {
+                    return Ok(None);
+                }
+                let has_mounts_below = self.mounts[index + 1..]
+                    .iter()
+                    .any(|later| !matches!(later, Mount::Hide(_)) && later.path().starts_with(&path));
+                if found.is_dir() && has_mounts_below {
+                    mount_tmpfs(&at, "mode=0755,size=256k", MountFlags::empty())?;
+                    return Ok(Some(at));
+                }
+                let cover = if found.is_dir() { NO_DIRECTORY } else { NO_FILE };
+                bind(&in_new_root(TMPFS).join(cover), &at, Access::Read)?;
+            }
+            Opened::Show(tree) => {
+                let is_directory = fs::metadata(format!("/proc/self/fd/{}", tree.as_raw_fd()))
+                    .is_ok_and(|found| found.is_dir());
+                create_mount_point(&at, is_directory)?;
+                attach(tree.as_fd(), &at)?;
+            }
+            Opened::Overlay { lower, upper, work } => {
+                create_mount_point(&at, true)?;
+                let name = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+                let (lower, upper, work) = ([name(lower)], name(upper), name(work));
+                let overlay = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
+                local::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.with_mount_point(&path))?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Points programs to the DNS server inside.
+    fn bind_resolv_conf(&self) -> Result<()> {
+        let text = in_new_root(TMPFS).join("resolv.conf");
+        fs::write(&text, RESOLV_CONF).context("name the name server")?;
+        let mut path = PathBuf::from("/etc/resolv.conf");
+        for _ in 0..16 {
+            let Ok(target) = fs::read_link(in_new_root(&path)) else { break };
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
+            path = normalize(&path);
+        }
+        let at = in_new_root(&path);
+        if !at.exists() {
+            create_mount_point(&at, false)?;
+        }
+        bind(&text, &at, Access::Read)
+    }
+}
+
+fn half_of_memory() -> Option<u64> {
+    let info = rustix::system::sysinfo();
+    Some(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 2)
+}
+
+/// Removes `.` and `..` from a path lexically.
+fn normalize(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(normal.pop()),
+            std::path::Component::CurDir => {}
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+fn open(mount: &Mount) -> Result<Opened> {
+    let directory = |path: &std::ffi::OsStr| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(CWD, path, flags, Mode::empty()).context(format!("open {}", path.display()))
+    };
+    Ok(match mount {
+        Mount::Hide(_) => Opened::Hide,
+        Mount::Show(path) => Opened::Show(clone_tree(Path::new(path), Access::Read)?),
+        Mount::Overlay { at, upper, work } => {
+            Opened::Overlay { lower: directory(at)?, upper: directory(upper)?, work: directory(work)? }
+        }
+    })
+}
+
+/// Returns the writable directories that the host has, each once: some are symlinks to others.
+fn tmpfs_dirs() -> Vec<(PathBuf, u32)> {
+    let mut dirs: Vec<(PathBuf, u32)> = Vec::new();
+    for (path, mode) in TMPFS_DIRS {
+        let Ok(path) = fs::canonicalize(path) else { continue };
+        let below = dirs.iter().any(|(other, _)| path.starts_with(other));
+        if path.is_dir() && path.parent().is_some() && !below {
+            dirs.push((path, mode));
+        }
+    }
+    dirs
+}
+
+/// Creates a mount point if it does not exist, which is the case below hidden and private directories.
+fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
+    if fs::symlink_metadata(at).is_ok() {
+        return Ok(());
+    }
+    if is_directory {
+        return create_dir(at);
+    }
+    if let Some(parent) = at.parent() {
+        create_dir(parent)?;
+    }
+    fs::write(at, "").context(format!("make {}", at.display()))
+}
+
+/// Makes the new root the root of this process, and detaches the old one.
+fn pivot() -> Result<()> {
+    chdir(NEW_ROOT).context("enter the root")?;
+    pivot_root(".", ".").context("change the root")?;
+    unmount(".", UnmountFlags::DETACH).context("let go of the machine's root")?;
+    chdir("/").context("enter the root")
+}

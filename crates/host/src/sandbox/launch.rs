@@ -1,0 +1,293 @@
+//! Launching a sandbox: a program in its own namespaces, with its own root filesystem and without
+//! capabilities.
+//!
+//! Two processes take part. The **helper** joins the holder, clones the mounts, and spawns the **child** in
+//! new namespaces. The child builds its root and waits; the helper records it, and mounts the workspace into
+//! it from outside; the child drops all capabilities and executes the guest agent. The workspace is always
+//! mounted into existing namespaces, because a mount that is inherited when a namespace is created can never
+//! be replaced.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::error::HostErrorKind;
+use crate::helper::protocol::Task;
+use crate::mount::attach;
+use crate::mount::mounts::{self, Access};
+use crate::mount::workspace::{chown, chown_to_sandbox, clone_workspace};
+use crate::namespace::clone::{self, Child, NAMESPACES};
+use crate::namespace::holder::{Holder, explain_refusal};
+pub use crate::namespace::sandbox_ids::owner;
+use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
+use crate::namespace::{credentials, id_map};
+use crate::network::egress::Egress;
+use crate::network::network_daemon;
+use crate::process::Process;
+use crate::resources::cgroup;
+use crate::resources::limits::{self, Limits, Missing};
+use crate::sandbox::guest::{AGENT_FD, Guest, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, TOKEN_FD};
+pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
+use crate::sandbox::own_users;
+use crate::sandbox::seccomp::Filters;
+
+/// Source of the root filesystem of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Template {
+    /// Programs and libraries of the host.
+    Base,
+    /// Root filesystem in a directory, which is not modified. It must be readable by everybody.
+    Directory(PathBuf),
+}
+
+/// Parameters of a launch.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Namespaces in which mounts are made.
+    pub holder: &'a Holder,
+    /// Id of the sandbox, also its host name.
+    pub id: &'a str,
+    /// Program of the guest agent.
+    pub agent: &'a Path,
+    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the
+    /// one that all share.
+    pub user: Option<u32>,
+    /// Source of the root filesystem.
+    pub template: Template,
+    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach`](crate::attach()) mounts it
+    /// later.
+    pub workspace: Option<&'a Path>,
+    /// Directory with the server's socket `agent.sock`, which must be writable for everybody. The agent gets
+    /// it as a file descriptor. It is not mounted inside, because the list of mounts would reveal its path on
+    /// the host.
+    pub sockets: &'a Path,
+    /// Directory for the output of commands. Not visible inside.
+    pub output: &'a Path,
+    /// File for the log of the agent. Not visible inside.
+    pub log: &'a Path,
+    /// File for the identity of the first process. It is written before any program of the user runs, so that
+    /// whatever is killed, the sandbox can be found by [`Process::read`].
+    pub process_file: &'a Path,
+    /// Resource limits.
+    pub limits: Limits,
+    /// Network egress. `None` for loopback only.
+    pub egress: Option<&'a Egress>,
+    /// Token by which the agent proves which sandbox it belongs to.
+    pub token: &'a [u8],
+}
+
+/// Sandbox that was launched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launched {
+    /// First process.
+    pub process: Process,
+    /// Requested limits that are not enforced.
+    pub missing: Vec<Missing>,
+}
+
+/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and the log.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LaunchTask {
+    pub(crate) holder: Holder,
+    pub(crate) id: String,
+    user: Option<u32>,
+    template: Template,
+    workspace: Option<PathBuf>,
+    sockets: PathBuf,
+    process_file: PathBuf,
+    pub(crate) limits: Limits,
+    pub(crate) egress: Option<Egress>,
+}
+
+/// Launches a sandbox.
+pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
+    let task = LaunchTask {
+        holder: launch.holder.clone(),
+        id: launch.id.to_owned(),
+        user: launch.user,
+        template: launch.template.clone(),
+        workspace: launch.workspace.map(Path::to_owned),
+        sockets: launch.sockets.to_owned(),
+        process_file: launch.process_file.to_owned(),
+        limits: launch.limits.clone(),
+        egress: launch.egress.cloned(),
+    };
+    remove_leftovers(launch)?;
+    if let Some(workspace) = launch.workspace {
+        chown_to_sandbox(launch.holder, workspace, launch.user)?;
+    }
+    chown(launch.user.map(|user| (user, user)).or_else(|| owner(launch.holder)), launch.output)?;
+    let agent = File::open(launch.agent).context(format!("open {}", launch.agent.display()))?;
+    let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;
+    let log = File::options().create(true).append(true).open(launch.log);
+    let log = log.context(format!("open {}", launch.log.display()))?;
+    let (token, mut writer) = io::pipe().context("make a pipe")?;
+    writer.write_all(launch.token).context("pass the token")?;
+    drop(writer);
+    let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
+    let launched = client::call(&task, &descriptors);
+    launched.map_err(|error| match undo(launch) {
+        Ok(()) => error,
+        Err(more) => error.followed_by(more),
+    })
+}
+
+/// Returns the requested limits that are not enforced, of the sandbox recorded at `process_file`: the same as
+/// in [`Launched`].
+pub fn missing(process_file: &Path) -> Result<Vec<Missing>> {
+    let path = missing_file(process_file);
+    let text = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.context(format!("read {}", path.display()))?,
+    };
+    serde_json::from_slice(&text).map_err(io::Error::from).context(format!("parse {}", path.display()))
+}
+
+/// Returns the path of the file with these limits, which exists if there are any.
+fn missing_file(process_file: &Path) -> PathBuf {
+    process_file.with_extension("missing")
+}
+
+/// Writes that file. To be done before the sandbox is recorded, so that it exists for every sandbox that is
+/// found.
+fn write_missing(process_file: &Path, missing: &[Missing]) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = serde_json::to_vec(missing).map_err(|error| HostError::other(error.to_string()))?;
+    std::fs::write(missing_file(process_file), text).context("record limits that are not enforced")
+}
+
+/// Removes what an earlier launch with the same id and file left behind. Fails if that sandbox still runs.
+fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
+    let process_file = launch.process_file;
+    if Process::read(process_file)?.is_some_and(|former| former.is_running()) {
+        return Err(HostError::of_kind(
+            HostErrorKind::Conflict,
+            format!("the sandbox recorded at {} still runs", process_file.display()),
+        ));
+    }
+    remove(process_file)?;
+    remove(&missing_file(process_file))?;
+    cgroup::remove_empty(launch.id)
+}
+
+/// Undoes a launch that failed. A helper that was killed may have started the sandbox before.
+fn undo(launch: &Launch<'_>) -> Result<()> {
+    if let Some(process) = Process::read(launch.process_file)? {
+        process.kill();
+    }
+    remove(launch.process_file)?;
+    remove(&missing_file(launch.process_file))?;
+    cgroup::remove(launch.id)
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).context(format!("remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Moves file descriptors to the numbers that they keep up to the agent.
+fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
+    let numbers = [AGENT_FD, TOKEN_FD, OUTPUT_FD, LOG_FD];
+    if descriptors.len() != numbers.len() {
+        return Err(HostError::other(format!("{} descriptors for a launch", descriptors.len())));
+    }
+    // Out of the way of these numbers first.
+    let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
+    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().context("copy a descriptor")?;
+    drop(descriptors);
+    moved.iter().zip(numbers).try_for_each(|(moved, number)| place_fd(moved, number))
+}
+
+fn place_fd(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
+    // SAFETY: an open descriptor, and a number that nothing here uses.
+    let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
+    if done < 0 { Err(io::Error::last_os_error()).context("number a descriptor") } else { Ok(()) }
+}
+
+impl Task for LaunchTask {
+    const NAME: &'static str = "launch";
+    type Reply = Launched;
+
+    fn run(self, fds: Vec<OwnedFd>) -> Result<Launched> {
+        run(&self, fds)
+    }
+}
+
+fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+    place_fds(descriptors)?;
+    let (cgroups, mut missing) = cgroup::create(&task.id, &task.limits)?;
+    let mut processes = None;
+    if limits::has_per_namespace_process_limit() && missing.iter().any(Missing::is_processes) {
+        missing.retain(|missing| !missing.is_processes());
+        processes = task.limits.processes;
+    }
+    write_missing(&task.process_file, &missing)?;
+    task.holder.join()?;
+    place_fd(&mounts::clone_tree(&task.sockets, Access::Read)?, SOCKET_DIR_FD)?;
+    let mut mounts = Vec::new();
+    if let Some(workspace) = &task.workspace {
+        mounts.push((clone_workspace(workspace, task.user)?, WORKSPACE));
+    }
+    let template = match &task.template {
+        Template::Base => None,
+        Template::Directory(path) => Some(mounts::clone_tree(path, Access::Read)?),
+    };
+    let users = ids_of(&task.holder);
+    let memory = task.limits.memory_bytes.filter(|_| missing.iter().any(Missing::is_memory));
+    let guest =
+        Guest { task, template, users, cgroups: &cgroups, processes, memory, filters: Filters::new()? };
+    limits::limit_pending_signals().context("limit pending signals")?;
+    let make = || {
+        clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match guest.run(parent) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        })
+    };
+    if task.holder == Holder::Machine {
+        credentials::drop_supplementary_groups()?;
+    }
+    let made = match namespace_owner(&task.holder, &task.id, task.user) {
+        Some(owner) => credentials::with_owner(owner, make),
+        None => make(),
+    };
+    let mut child = made.map_err(explain_refusal)?;
+    let made = set_up(&mut child, task, mounts);
+    if made.is_err() {
+        child.kill();
+    }
+    made.map(|process| Launched { process, missing })
+}
+
+/// Sets up the sandbox from outside while the child starts.
+fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
+    let users = own_users::id_map_of(ids_of(&task.holder), task.user);
+    let made = Process::of(child.pid)?;
+    id_map::write(child.pid, &users, &users)?;
+    child.notify()?;
+    child.wait_ready()?;
+    // If the helper ends before this, the child ends, too; from here on the sandbox can be found.
+    made.save(&task.process_file)?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+    if let Some(egress) = &task.egress {
+        network_daemon::start(&process, egress, &task.holder)?;
+    }
+    attach::enter(process.as_fd())?;
+    attach::mount(mounts)?;
+    child.notify()?;
+    // The pipe is closed without a message when the child executes the agent.
+    while child.wait()? {}
+    Ok(made)
+}

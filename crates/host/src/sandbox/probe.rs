@@ -1,0 +1,88 @@
+//! Probe of what sandboxes can have on this host.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context as _, HostError, Result};
+use crate::helper::client;
+use crate::helper::protocol::Task;
+use crate::mount::attach;
+use crate::mount::mounts::{self, Access};
+use crate::namespace::clone::{self, NAMESPACES};
+use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::id_map;
+use crate::namespace::sandbox_ids::ids_of;
+use crate::resources::cgroup;
+use crate::resources::limits::{self, Capabilities, Limits};
+
+/// Finds out what sandboxes with this holder can have.
+pub fn probe(holder: &Holder) -> Result<Capabilities> {
+    client::call(&ProbeTask { holder: holder.clone() }, &[])
+}
+
+/// Tries the steps of a launch.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ProbeTask {
+    holder: Holder,
+}
+
+impl Task for ProbeTask {
+    const NAME: &'static str = "probe";
+    type Reply = Capabilities;
+
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<Capabilities> {
+        run(&self.holder)
+    }
+}
+
+fn run(holder: &Holder) -> Result<Capabilities> {
+    let id = format!("probe-{}", std::process::id());
+    let made = cgroup::create(&id, &Limits::all_set());
+    cgroup::remove(&id)?;
+    let (_, mut missing) = made?;
+    if limits::has_per_namespace_process_limit() {
+        missing.retain(|missing| !missing.is_processes());
+    }
+    let namespaces = namespaces(holder).map_err(|error| error.to_string());
+    Ok(Capabilities::new(namespaces, &missing))
+}
+
+/// Tries the steps that the kernel, or a container around this process, may refuse.
+fn namespaces(holder: &Holder) -> Result<()> {
+    let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
+    holder.join().map_err(refused)?;
+    let mut child = clone::spawn(NAMESPACES, None, |parent| match mount_inside(parent) {
+        Ok(()) => HostError::other("nothing more to do"),
+        Err(error) => error,
+    })
+    .map_err(explain_refusal)?;
+    let mounted = try_from_outside(&mut child, holder).map_err(refused);
+    child.kill();
+    mounted
+}
+
+/// Tries mounts in the new namespaces; runs in the child.
+fn mount_inside(parent: &mut clone::Parent) -> Result<()> {
+    parent.wait()?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .context("keep mounts to the sandbox")?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(c"proc", "/proc", c"proc", flags, None).context("mount proc")?;
+    parent.notify()?;
+    parent.wait()
+}
+
+/// Tries the steps from outside.
+fn try_from_outside(child: &mut clone::Child, holder: &Holder) -> Result<()> {
+    mounts::clone_tree(Path::new("/dev/null"), Access::Read)?;
+    let users = [ids_of(holder)];
+    id_map::write(child.pid, &users, &users)?;
+    child.notify()?;
+    child.wait_ready()?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+    attach::enter(process.as_fd())
+}

@@ -1,0 +1,263 @@
+//! Replacements on systems other than Linux: what the docker runtime and workspaces of plain files need.
+//! Everything else fails with [`HostError::NeedsLinux`].
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{HostError, Result};
+
+/// Returns `None`: there are no helpers.
+pub fn helper_main() -> Option<ExitCode> {
+    None
+}
+
+/// Identity of a process. Containers run in a virtual machine here, so their processes are never seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Process {}
+
+impl Process {
+    /// Returns the process that has this PID now.
+    pub fn of(_pid: Pid) -> Result<Self> {
+        Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
+    }
+
+    /// Returns whether the process still runs.
+    pub fn is_running(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// Replaces the workspace of a running sandbox.
+pub fn swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
+    match *process {}
+}
+
+/// Returns whether a directory is the workspace of a running sandbox.
+pub fn settle_swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+    match *process {}
+}
+
+/// Stopping a sandbox; containers are stopped by their daemon.
+pub mod freeze {
+    pub use crate::resources::frozen::{FreezeMethod, Frozen};
+}
+
+/// Paths inside a sandbox.
+pub mod launch {
+    pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
+}
+
+/// Namespaces in which mounts and sandboxes are made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Holder {
+    /// Namespaces of the host.
+    Machine,
+}
+
+impl Holder {
+    /// Fails: there is no other one.
+    pub fn find_or_start(_directory: &Path) -> Result<Self> {
+        Err(HostError::NeedsLinux { what: "a namespace to mount in" })
+    }
+
+    /// Does nothing.
+    pub fn end(&self) {}
+}
+
+/// Disk usage of directories.
+pub mod disk_usage {
+    use std::os::unix::fs::MetadataExt as _;
+    use std::path::Path;
+
+    use super::Holder;
+
+    /// Minimum number of bytes that a file or directory counts for.
+    pub const ENTRY_MIN: u64 = 4096;
+
+    /// Bounds of a measurement; ignored here.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Bounds {
+        /// Time limit.
+        pub time: std::time::Duration,
+        /// Number of bytes at which it ends.
+        pub bytes: u64,
+    }
+
+    /// Disk usage of a tree.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Usage {
+        /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
+        pub bytes: u64,
+        /// Number of files, directories and other entries.
+        pub files: u64,
+        /// True if the walk ended at a bound, so that there may be more.
+        pub at_least: bool,
+    }
+
+    /// Measures like [`measure`]; the bounds are ignored.
+    pub fn measure_within(holder: &Holder, path: &Path, _: Bounds) -> Usage {
+        measure(holder, path)
+    }
+
+    /// Measures everything below a directory that is readable. Symlinks are not followed.
+    pub fn measure(_: &Holder, path: &Path) -> Usage {
+        let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
+        while let Some(path) = open.pop() {
+            let Ok(entries) = std::fs::read_dir(path) else { continue };
+            for entry in entries.flatten() {
+                let Ok(found) = entry.metadata() else { continue };
+                usage.files += 1;
+                usage.bytes += (found.blocks() * 512).max(ENTRY_MIN);
+                if found.is_dir() {
+                    open.push(entry.path());
+                }
+            }
+        }
+        usage
+    }
+}
+
+/// Network of a sandbox with egress.
+pub(crate) mod network {
+    use crate::error::{HostError, Result};
+    use crate::network::egress::Egress;
+
+    /// Returns why egress is not available.
+    pub fn unavailable_reason() -> Option<String> {
+        Some(needs_linux().to_string())
+    }
+
+    /// Fails.
+    pub fn connect(_pid: i32, _egress: &Egress) -> Result<()> {
+        Err(needs_linux())
+    }
+
+    fn needs_linux() -> HostError {
+        HostError::NeedsLinux { what: "network egress of a sandbox" }
+    }
+}
+
+/// Processes that use the workspace of a sandbox.
+pub mod workspace_users {
+    use std::time::Duration;
+
+    use super::Holder;
+    use super::Process;
+    use crate::error::Result;
+    pub use crate::sandbox::workspace_user::{User, Users, Why};
+
+    /// Lists them.
+    pub fn users(_holder: &Holder, process: &Process) -> Result<Vec<User>> {
+        match *process {}
+    }
+
+    /// Returns the bytes of deleted files that are still open.
+    pub fn deleted(_holder: &Holder, process: &Process) -> Result<u64> {
+        match *process {}
+    }
+
+    /// Ends them.
+    pub fn end_users(
+        _holder: &Holder,
+        process: &Process,
+        _grace: Duration,
+        _whose: Users,
+    ) -> Result<Vec<User>> {
+        match *process {}
+    }
+}
+
+/// Quotas of directories.
+pub mod quota {
+    use std::path::Path;
+
+    use crate::error::{HostError, Result};
+
+    /// Fails with [`HostError::NoQuota`].
+    pub fn limit(directory: &Path, _bytes: u64) -> Result<()> {
+        let reason = "only Linux has quotas of directories".to_owned();
+        Err(HostError::NoQuota { directory: directory.to_owned(), reason })
+    }
+
+    /// Returns `None`: there is no quota.
+    pub fn used(_directory: &Path) -> Result<Option<super::disk_usage::Usage>> {
+        Ok(None)
+    }
+
+    /// Does nothing: there is no quota.
+    pub fn release(_directory: &Path) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Overlays, which are not supported.
+pub mod overlay {
+    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::{Path, PathBuf};
+
+    use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, statat, unlinkat};
+    use rustix::io::Errno;
+
+    use super::Holder;
+    use crate::error::{Context as _, HostError};
+
+    type Result<T, E = HostError> = std::result::Result<T, E>;
+
+    /// Fails with [`HostError::NoOverlay`].
+    pub fn probe(_holder: &Holder, directory: &Path) -> Result<()> {
+        let reason = "only Linux has them".to_owned();
+        Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
+    }
+
+    /// Returns no paths: nothing is mounted.
+    pub fn mounted(_holder: &Holder, _below: &Path) -> Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns false: nothing is mounted.
+    pub fn unmount(_holder: &Holder, _at: &Path) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Removes a file or a directory and all below. Symlinks are not followed. Succeeds if there is nothing.
+    pub fn remove_tree(_holder: &Holder, path: &Path) -> Result<()> {
+        let removed = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => {
+                let parent = rustix::fs::open(parent, DIRECTORY, Mode::empty());
+                parent.and_then(|parent| remove(parent.as_fd(), name.as_bytes()))
+            }
+            _ => Err(Errno::INVAL),
+        };
+        match removed {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed.context(format!("remove {}", path.display())),
+        }
+    }
+
+    const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+    fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        let mode = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+        if FileType::from_raw_mode(mode) != FileType::Directory {
+            return unlinkat(parent, name, AtFlags::empty());
+        }
+        // A program may have removed the owner's permissions.
+        if mode & 0o700 != 0o700 {
+            chmodat(parent, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        // Read before anything is removed: a listing that changes meanwhile may be incomplete.
+        let entries: Vec<_> = Dir::read_from(&directory)?.collect::<Result<_, _>>()?;
+        for entry in entries {
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                remove(directory.as_fd(), name)?;
+            }
+        }
+        unlinkat(parent, name, AtFlags::REMOVEDIR)
+    }
+}
