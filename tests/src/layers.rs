@@ -14,7 +14,7 @@ pub const PREFIX: &str = "workspace-";
 /// The rule of this repository; a crate that does not exist yet has its place already.
 pub const RULES: Rules = Rules {
     layers: &[
-        &["state", "host", "agent-protocol"],
+        &["state", "host", "agent-protocol", "api"],
         &["mount", "workspace", "merge", "catalog"],
         &["context", "sandbox", "nfs"],
         &["server", "cli"],

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi as Description;
+use workspace_api::error_codes;
 use workspace_catalog::Catalog;
 use workspace_sandbox::Service;
 use workspace_state::Store;
@@ -25,7 +26,7 @@ use crate::settings::Settings;
 use crate::shutdown::Shutdown;
 use crate::snapshots::{Snapshots, Turns};
 use crate::{
-    code, episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
+    episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
     templates,
 };
 
@@ -171,9 +172,9 @@ pub fn router(app: App, parts: Vec<Part>) -> Result<Router, serde_json::Error> {
 }
 
 async fn no_such_path() -> ApiError {
-    ApiError::new(code::NOT_FOUND, "the API has no such path; /api/docs describes it")
+    ApiError::new(error_codes::NOT_FOUND, "the API has no such path; /api/docs describes it")
 }
 
 async fn no_such_method() -> ApiError {
-    ApiError::new(code::METHOD_NOT_ALLOWED, "the path does not have that method")
+    ApiError::new(error_codes::METHOD_NOT_ALLOWED, "the path does not have that method")
 }

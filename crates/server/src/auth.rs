@@ -15,14 +15,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
 use serde_json::json;
+use workspace_api::error_codes;
+use workspace_api::keys::KeyLimits;
 use workspace_catalog::{ApiKey, Catalog, Role};
 
 use crate::app::App;
 use crate::audit::{Entry, Level};
-use crate::code;
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::keys::KeyLimits;
+use crate::keys;
 use crate::owner_memory::Held;
 use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
@@ -56,12 +57,13 @@ impl Caller {
 
     /// What it may do a minute. Admin keys have no limit but those given to them.
     fn rates(&self, app: &App) -> Rates {
-        self.limits.rates(if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() })
+        let usual = if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
+        keys::rates(&self.limits, usual)
     }
 
     /// An error unless everything is allowed.
     pub fn require_admin(&self) -> Result<(), ApiError> {
-        let refused = || ApiError::new(code::FORBIDDEN, "only admin keys may do this");
+        let refused = || ApiError::new(error_codes::FORBIDDEN, "only admin keys may do this");
         self.is_admin().then_some(()).ok_or_else(refused)
     }
 }
@@ -152,7 +154,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
     let mut response = if caller.role == Role::ReadOnly && !only_looks(&parts) {
-        ApiError::new(code::FORBIDDEN, "this key may only look").into_response()
+        ApiError::new(error_codes::FORBIDDEN, "this key may only look").into_response()
     } else {
         hold_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
@@ -177,7 +179,7 @@ fn hold_memory(app: &App, caller: &Caller, mut response: Response) -> Response {
     if !held.grow_by(size) {
         let message =
             "answers of the same owner that are not read yet take up all the memory for them; read them";
-        return ApiError::new(code::ANSWERS_UNREAD, message).into_response();
+        return ApiError::new(error_codes::ANSWERS_UNREAD, message).into_response();
     }
     response.extensions_mut().insert(Arc::new(held));
     response
@@ -203,7 +205,7 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
 fn too_many_connections(limit: usize) -> ApiError {
     let message =
         format!("{limit} connections of the same owner have requests under way; end a stream or a terminal");
-    ApiError::new(code::CONNECTION_LIMIT_EXCEEDED, message)
+    ApiError::new(error_codes::CONNECTION_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
         .detail("setting", "MAX_CONNECTIONS_PER_OWNER")
         .header(header::CONNECTION, HeaderValue::from_static("close"))
@@ -238,7 +240,7 @@ fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, A
 fn check(verdict: Option<Verdict>, what: &str, class: Class) -> Result<Option<Verdict>, ApiError> {
     let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
     let message = format!("more than {} {what} a minute", refused.limit);
-    let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", refused.limit);
+    let error = ApiError::new(error_codes::RATE_LIMITED, message).detail("limit", refused.limit);
     let error = error.detail("setting", class.setting());
     Err(refused.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
 }
@@ -261,7 +263,7 @@ fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiErro
         ..Entry::default()
     });
     ApiError::new(
-        code::UNAUTHORIZED,
+        error_codes::UNAUTHORIZED,
         format!("{reason}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`"),
     )
     .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))

@@ -1,7 +1,5 @@
 //! `/api/v1/episodes`: the steps of a search. Whoever sees a step's snapshot sees the step.
 
-#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
-
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -9,10 +7,16 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::episodes::{
+    CreateEpisode, Episode, EpisodeChildrenQuery, EpisodeList, EpisodePath, EpisodePathQuery,
+};
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::snapshots::PageQuery;
 use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
@@ -22,12 +26,11 @@ use workspace_state::{
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
-use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, Turn, skipped};
+use crate::snapshots::{self, DIFF_LIMIT, Turn, check_page, insight_diff, skipped};
 use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
@@ -43,177 +46,62 @@ const PAGE_BYTES: usize = 1 << 20;
 /// The most steps of a path that are sent at once.
 const PATH_MAX: u32 = 1_000;
 
-/// A step to be kept.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CreateEpisode {
-    /// The snapshot that it led to.
-    snapshot: String,
-    /// The step before; none for the start of a search.
-    parent: Option<String>,
-    /// The action taken. With `data`, at most 64 KiB of JSON.
-    action: String,
-    /// What it was worth.
-    reward: f64,
-    /// How often the search came by; once, when not said.
-    visits: Option<u64>,
-    /// Whatever else the search wants to keep. With `action`, at most 64 KiB of JSON.
-    #[schema(value_type = Option<Object>)]
-    data: Option<Map<String, Value>>,
-    /// Keeps the insight diff against the parent's snapshot, too: as many of its entries as have 64 KiB.
-    #[serde(default)]
-    insight: bool,
-}
-
-impl CreateEpisode {
-    fn check(&self) -> Result<(), ApiError> {
-        // Of both the larger is named, which is the one to shorten.
-        let (action, data) = (json_len(&self.action), self.data.as_ref().map_or(0, json_len));
-        let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
-        if len <= TEXT_MAX {
-            return Ok(());
-        }
-        let message = format!(
-            "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
-        );
-        let error = ApiError::new(code::PAYLOAD_TOO_LARGE, message);
-        Err(error.detail("field", field).detail("limit", TEXT_MAX))
+fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
+    // Of both the larger is named, which is the one to shorten.
+    let (action, data) = (json_len(&request.action), request.data.as_ref().map_or(0, json_len));
+    let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
+    if len <= TEXT_MAX {
+        return Ok(());
     }
+    let message = format!(
+        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
+    );
+    let error = ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message);
+    Err(error.detail("field", field).detail("limit", TEXT_MAX))
 }
 
 fn json_len<T: Serialize>(value: &T) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
 
-/// A step of a search.
-#[derive(Debug, Serialize, ToSchema)]
-struct Episode {
-    #[schema(value_type = String)]
-    id: EpisodeId,
-    /// The snapshot that it led to.
-    #[schema(value_type = String)]
-    snapshot: SnapshotId,
-    /// The step before; none for the start of a search.
-    #[schema(value_type = Option<String>)]
-    parent: Option<EpisodeId>,
-    /// What was done.
-    action: String,
-    /// What it was worth.
-    reward: f64,
-    /// How often the search came by.
-    visits: u64,
-    /// The insight diff against the parent's snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    insight: Option<Value>,
-    /// Whatever else the search wants to keep.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    data: Value,
-    /// When it was added.
-    #[schema(format = DateTime)]
-    time: String,
+fn episode_to_api(record: Record) -> Result<Episode, ApiError> {
+    Ok(Episode {
+        id: record.id.to_string(),
+        snapshot: record.snapshot.to_string(),
+        parent: record.parent.map(|parent| parent.to_string()),
+        action: record.action,
+        reward: record.reward,
+        visits: record.visits,
+        insight: record.insight,
+        data: record.data,
+        time: moment(record.time)?,
+    })
 }
 
-impl Episode {
-    fn new(record: Record) -> Result<Self, ApiError> {
-        Ok(Self {
-            id: record.id,
-            snapshot: record.snapshot,
-            parent: record.parent,
-            action: record.action,
-            reward: record.reward,
-            visits: record.visits,
-            insight: record.insight,
-            data: record.data,
-            time: moment(record.time)?,
-        })
+fn episodes_to_api(records: impl IntoIterator<Item = Record>) -> Result<Vec<Episode>, ApiError> {
+    records.into_iter().map(episode_to_api).collect()
+}
+
+/// Returns the last step of the path, unless it is the one that is asked for, and the largest number of steps.
+fn check_path(query: &EpisodePathQuery) -> Result<(Option<EpisodeId>, u32), ApiError> {
+    let limit = Some(query.limit.unwrap_or(PATH_MAX));
+    let (_, limit) = check_page(&PageQuery { page: None, limit })?;
+    Ok((parse_cursor(query.cursor.as_deref())?, limit))
+}
+
+/// Returns the step behind which the page begins, the page and its length.
+fn check_children(query: &EpisodeChildrenQuery) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
+    let (page, limit) = check_page(&PageQuery { page: query.page, limit: query.limit })?;
+    let last = parse_cursor(query.cursor.as_deref())?;
+    if last.is_some() && query.page.is_some() {
+        return Err(wrong_cursor());
     }
-
-    fn all(records: impl IntoIterator<Item = Record>) -> Result<Vec<Self>, ApiError> {
-        records.into_iter().map(Self::new).collect()
-    }
+    Ok((last, page, limit))
 }
 
-/// Steps from the start of a search.
-#[derive(Debug, Serialize, ToSchema)]
-struct EpisodePath {
-    /// The first one first.
-    items: Vec<Episode>,
-    /// The `cursor` of the steps before these; none if these begin at the start of the search.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    next: Option<EpisodeId>,
-}
-
-/// Which steps of a path.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct PathQuery {
-    /// `next` of the answer before, for the steps before those.
-    cursor: Option<String>,
-    /// Number of steps on a page, the last ones of the path. Fewer if they are large.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-impl PathQuery {
-    /// The step that the path ends with unless it is the one that is asked for, and how many there may be.
-    fn check(&self) -> Result<(Option<EpisodeId>, u32), ApiError> {
-        let limit = Some(self.limit.unwrap_or(PATH_MAX));
-        let (_, limit) = PageQuery { page: None, limit }.check()?;
-        Ok((parse_cursor(self.cursor.as_deref())?, limit))
-    }
-}
-
-/// The step that `next` of a page names.
+/// Parses `next` of a page: the id of a step.
 fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
     cursor.map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()
-}
-
-/// A page of steps.
-#[derive(Debug, Serialize, ToSchema)]
-struct EpisodeList {
-    /// Oldest first. Those whose snapshots were removed are left out.
-    items: Vec<Episode>,
-    /// Number of all steps, including those left out.
-    total: usize,
-    /// Which page.
-    page: u32,
-    /// How long a page is.
-    limit: u32,
-    /// The `cursor` of the next page; none on the last one. A page that would be very large ends early: then only the cursor
-    /// leads to the rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    next: Option<EpisodeId>,
-}
-
-/// Which steps.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct ChildrenQuery {
-    /// Which page, counted from one. Pages shift when steps are added or removed meanwhile; `cursor` does not.
-    #[param(minimum = 1, value_type = Option<u64>)]
-    page: Option<u32>,
-    /// `next` of the page before, instead of `page`.
-    cursor: Option<String>,
-    /// How long a page is.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-impl ChildrenQuery {
-    /// The step that the page begins behind, the page and how long it is.
-    fn check(&self) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
-        let (page, limit) = PageQuery { page: self.page, limit: self.limit }.check()?;
-        let last = parse_cursor(self.cursor.as_deref())?;
-        if last.is_some() && self.page.is_some() {
-            return Err(wrong_cursor());
-        }
-        Ok((last, page, limit))
-    }
 }
 
 #[derive(OpenApi)]
@@ -242,7 +130,7 @@ async fn create(
     request: RequestId,
     Json(order): Json<CreateEpisode>,
 ) -> Result<(StatusCode, Json<Episode>), ApiError> {
-    order.check()?;
+    check_size(&order)?;
     let scope = scope(&caller);
     must_have_room(&app, &scope).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?;
@@ -262,7 +150,7 @@ async fn create(
     let record = kept.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
     app.audit.record(Entry::by("episode.created", &caller, &request, details));
-    Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
+    Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
 }
 
 /// The limits of an owner, if there are any. Those who see everything may have any number.
@@ -292,7 +180,9 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
         (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
     let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
-    ApiError::new(code::EPISODE_LIMIT_EXCEEDED, message).detail("limit", limit).detail("setting", setting)
+    ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
+        .detail("limit", limit)
+        .detail("setting", setting)
 }
 
 /// Notes whose a step is and puts it into the store. What is noted and was never put counts until the next start.
@@ -358,7 +248,7 @@ async fn is_empty(store: &Store) -> Result<bool, StartError> {
 async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
     let Some(parent) = parent else {
         let message = "insight: there is nothing to compare with at the start of a search";
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "insight"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "insight"));
     };
     let from = app.snapshots().find(&scope(caller), &parent.snapshot.to_string()).await?;
     let turn = app.turns.comparison(&caller.owner).await;
@@ -366,7 +256,7 @@ async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot
         let _turn = turn;
         let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
         let judged =
-            serde_json::to_value(Diff::judged(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
+            serde_json::to_value(insight_diff(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
         Ok(shortened(judged, INSIGHT_MAX))
     })
     .await
@@ -400,7 +290,7 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
-    Ok(Json(Episode::new(find(&app, &scope(&caller), &id).await?)?))
+    Ok(Json(episode_to_api(find(&app, &scope(&caller), &id).await?)?))
 }
 
 /// Delete a step and all steps after it. Their snapshots stay.
@@ -433,7 +323,7 @@ async fn remove(
     if foreign(&app, &scope, ids.clone()).await?.is_some() {
         let message =
             format!("steps of another owner follow episode {id}; ask an administrator to delete it");
-        return Err(ApiError::new(code::EPISODE_SHARED, message).detail("episodeId", text));
+        return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
     }
     // On its own: what was deleted is not counted any more, also when the client leaves at that moment.
     let app_of_task = app.clone();
@@ -472,7 +362,7 @@ async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option
 
 /// Get the steps from the start of a search to this one. Those whose snapshots were removed are left out.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
-    params(("id" = String, Path), PathQuery), responses(
+    params(("id" = String, Path), EpisodePathQuery), responses(
     (status = 200, description = "The steps, the last ones if there are more than the limit", body = EpisodePath),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -480,9 +370,9 @@ async fn path(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<PathQuery>,
+    Query(query): Query<EpisodePathQuery>,
 ) -> Result<Json<EpisodePath>, ApiError> {
-    let (last, limit) = query.check()?;
+    let (last, limit) = check_path(&query)?;
     let scope = scope(&caller);
     let turn = app.turns.read(&caller.owner).await;
     let found = related(&app, turn, &scope, &id, move |store, id| {
@@ -494,13 +384,13 @@ async fn path(
         Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
     let (found, _turn) = found.await?;
-    let next = found.first().and_then(|first| first.parent);
-    Ok(Json(EpisodePath { items: Episode::all(seen(&app, &scope, found).await?)?, next }))
+    let next = found.first().and_then(|first| first.parent).map(|id| id.to_string());
+    Ok(Json(EpisodePath { items: episodes_to_api(seen(&app, &scope, found).await?)?, next }))
 }
 
 /// List the steps right after this one.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/children", tag = "episodes", operation_id = "list_episode_children",
-    params(("id" = String, Path), ChildrenQuery), responses(
+    params(("id" = String, Path), EpisodeChildrenQuery), responses(
     (status = 200, description = "A page", body = EpisodeList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -508,9 +398,9 @@ async fn children(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<ChildrenQuery>,
+    Query(query): Query<EpisodeChildrenQuery>,
 ) -> Result<Json<EpisodeList>, ApiError> {
-    let (last, page, limit) = query.check()?;
+    let (last, page, limit) = check_children(&query)?;
     let scope = scope(&caller);
     let turn = app.turns.read(&caller.owner).await;
     let found = related(&app, turn, &scope, &id, move |store, id| {
@@ -524,7 +414,8 @@ async fn children(
         Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
     });
     let ((total, next, items), _turn) = found.await?;
-    let items = Episode::all(seen(&app, &scope, items).await?)?;
+    let items = episodes_to_api(seen(&app, &scope, items).await?)?;
+    let next = next.map(|id| id.to_string());
     Ok(Json(EpisodeList { items, total, page, limit, next }))
 }
 
@@ -546,7 +437,7 @@ async fn best(
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
-    Ok(Json(Episode::new(find(&app, &scope, &best.id.to_string()).await?)?))
+    Ok(Json(episode_to_api(find(&app, &scope, &best.id.to_string()).await?)?))
 }
 
 /// The best of those that nothing follows; more visits, then the newer, break a tie.
@@ -599,7 +490,8 @@ async fn visible(
 }
 
 fn no_episode(id: &str) -> ApiError {
-    ApiError::new(code::EPISODE_NOT_FOUND, format!("there is no episode `{id}`")).detail("episodeId", id)
+    ApiError::new(error_codes::EPISODE_NOT_FOUND, format!("there is no episode `{id}`"))
+        .detail("episodeId", id)
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use axum::extract::Query;
 use axum::extract::ws::Message;
 use axum::http::{HeaderMap, HeaderValue, Uri};
+use workspace_api::processes::OutputQuery;
 
-use crate::process::{OutputQuery, last_event_id};
+use crate::process::last_event_id;
 use crate::pty::socket::{Request, understand};
 use crate::settings::{Given, Settings, Surroundings};
 

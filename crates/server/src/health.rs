@@ -5,25 +5,15 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde::Serialize;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::system::{Health, ReadinessReport};
 
 use crate::app::{App, Part};
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::Json;
 use crate::metrics::Metrics;
-use crate::readiness::Report;
-
-/// That the server lives.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Health {
-    /// Always `ok`.
-    #[schema(example = "ok")]
-    status: &'static str,
-    /// The server's version.
-    version: &'static str,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(health, ready, metrics))]
@@ -49,16 +39,16 @@ pub(crate) fn metrics_router(metrics: Metrics) -> Router {
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn health() -> Json<Health> {
-    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    Json(Health { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
 /// Whether the server can do its work, and what it found on this machine.
 #[utoipa::path(get, path = "/ready", tag = "system", security(()), responses(
-    (status = 200, description = "It can", body = Report),
-    (status = 503, description = "It cannot; `Retry-After` says when to ask again", body = Report),
+    (status = 200, description = "It can", body = ReadinessReport),
+    (status = 503, description = "It cannot; `Retry-After` says when to ask again", body = ReadinessReport),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
-async fn ready(State(app): State<App>) -> (StatusCode, Json<Report>) {
+async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
     let report = app.readiness.report().await;
     let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(report))

@@ -8,9 +8,9 @@ use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Description;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use workspace_api::error::ErrorBody;
 
 use crate::app::{App, Part};
-use crate::error::ErrorBody;
 
 const PAGE: &str = include_str!("openapi/page.html");
 const SCRIPT: &str = include_str!("openapi/page.js");

@@ -3,37 +3,15 @@
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use serde::Serialize;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::processes::{Process, ProcessList};
 
 use crate::app::{App, Part};
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::sandboxes::scope;
-
-/// A process of a sandbox.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct ProcessShape {
-    /// PID inside the sandbox.
-    pid: u32,
-    /// PID of its parent inside the sandbox.
-    parent: u32,
-    /// The command or terminal that started it, directly or not.
-    command_id: String,
-    /// Whether that command has ended and left it behind.
-    left: bool,
-    /// Its arguments, separated by spaces; long ones are cut off.
-    arguments: String,
-}
-
-/// The processes of a sandbox.
-#[derive(Debug, Serialize, ToSchema)]
-struct ProcessList {
-    /// By PID.
-    items: Vec<ProcessShape>,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(list))]
@@ -58,7 +36,7 @@ async fn list(
     Path(id): Path<String>,
 ) -> Result<Json<ProcessList>, ApiError> {
     let processes = app.sandboxes.processes(&scope(&caller), &id).await?;
-    let items = processes.into_iter().map(|process| ProcessShape {
+    let items = processes.into_iter().map(|process| Process {
         pid: process.pid,
         parent: process.parent,
         command_id: process.command,

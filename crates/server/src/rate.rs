@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 use crate::settings::Settings;
 
@@ -91,7 +91,8 @@ impl Rates {
 /// be started were valid requests.
 pub(crate) fn was_refused(response: &Response) -> bool {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
-    let ran = code.is_some_and(|code| code == code::PROCESS_TIMEOUT || code == code::COMMAND_FAILED);
+    let ran =
+        code.is_some_and(|code| code == error_codes::PROCESS_TIMEOUT || code == error_codes::COMMAND_FAILED);
     response.status().is_client_error() && !ran
 }
 

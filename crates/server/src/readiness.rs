@@ -3,13 +3,11 @@
 mod sandboxes;
 
 use std::pin::Pin;
-use std::sync::{Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use std::sync::Arc;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
+use workspace_api::system::{ReadinessCheck, ReadinessReport};
 
 pub(crate) use sandboxes::add_checks;
 
@@ -25,27 +23,7 @@ type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Readiness {
     checks: Arc<SyncMutex<Vec<(&'static str, Ask)>>>,
-    last: Arc<Mutex<Option<(Instant, Report)>>>,
-}
-
-/// Whether the server can do its work.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Report {
-    /// Whether every check passed.
-    pub ready: bool,
-    /// The checks.
-    pub checks: Vec<CheckReport>,
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct CheckReport {
-    /// What was checked.
-    pub name: &'static str,
-    /// Whether it can be used.
-    pub ok: bool,
-    /// What there is to say; anyone may read it.
-    pub message: String,
+    last: Arc<Mutex<Option<(Instant, ReadinessReport)>>>,
 }
 
 impl Readiness {
@@ -59,7 +37,7 @@ impl Readiness {
     }
 
     /// What the checks say.
-    pub async fn report(&self) -> Report {
+    pub async fn report(&self) -> ReadinessReport {
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
             && at.elapsed() < KEPT
@@ -71,16 +49,16 @@ impl Readiness {
         report
     }
 
-    async fn ask(&self) -> Report {
+    async fn ask(&self) -> ReadinessReport {
         let list = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut checks = Vec::new();
         for (name, ask) in list {
             let answer = tokio::time::timeout(TIMEOUT, ask()).await;
             let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
             let (ok, message) = answer.map_or_else(|wrong| (false, wrong), |fine| (true, fine));
-            checks.push(CheckReport { name, ok, message });
+            checks.push(ReadinessCheck { name: name.to_owned(), ok, message });
         }
-        Report { ready: checks.iter().all(|check| check.ok), checks }
+        ReadinessReport { ready: checks.iter().all(|check| check.ok), checks }
     }
 }
 

@@ -18,9 +18,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
 use uuid::Uuid;
+use workspace_api::error_codes;
 
 use crate::app::App;
-use crate::code;
 use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
@@ -86,7 +86,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
 
 async fn answer(app: &App, request: Request, next: Next) -> Response {
     if app.shutdown.has_begun() {
-        let error = ApiError::new(code::SHUTTING_DOWN, "the server is stopping");
+        let error = ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping");
         return error.header(CONNECTION, HeaderValue::from_static("close")).into_response();
     }
     if let Err(error) = within_limits(&request) {
@@ -101,13 +101,13 @@ async fn answer(app: &App, request: Request, next: Next) -> Response {
 fn within_limits(request: &Request) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > PATH_MAX) {
         let message = format!("path and query have more than {PATH_MAX} bytes");
-        return Err(ApiError::new(code::URI_TOO_LONG, message));
+        return Err(ApiError::new(error_codes::URI_TOO_LONG, message));
     }
     let headers: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers > HEADERS_MAX {
         let message = format!("the headers have more than {HEADERS_MAX} bytes");
-        return Err(ApiError::new(code::HEADERS_TOO_LARGE, message));
+        return Err(ApiError::new(error_codes::HEADERS_TOO_LARGE, message));
     }
     Ok(())
 }
@@ -170,10 +170,15 @@ fn add_retry_after(response: &mut Response) {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let seconds = match code {
         // Waiting does not help: something must be deleted or closed.
-        Some(code::SNAPSHOT_LIMIT_EXCEEDED | code::EPISODE_LIMIT_EXCEEDED) => return,
+        Some(error_codes::SNAPSHOT_LIMIT_EXCEEDED | error_codes::EPISODE_LIMIT_EXCEEDED) => return,
         // Only whoever runs the machine can change that.
-        Some(code::ISOLATION_UNAVAILABLE) => 60,
-        Some(code::RUNTIME_UNAVAILABLE | code::SANDBOX_LIMIT_EXCEEDED | code::SHUTTING_DOWN) | None => 5,
+        Some(error_codes::ISOLATION_UNAVAILABLE) => 60,
+        Some(
+            error_codes::RUNTIME_UNAVAILABLE
+            | error_codes::SANDBOX_LIMIT_EXCEEDED
+            | error_codes::SHUTTING_DOWN,
+        )
+        | None => 5,
         Some(_) => 1,
     };
     response.headers_mut().entry(header::RETRY_AFTER).or_insert(HeaderValue::from(seconds));
@@ -209,18 +214,19 @@ mod tests {
     #[test]
     fn every_error_that_may_pass_says_when_to_try_again() {
         let mut seen = 0;
-        for code in code::TABLE {
+        for code in error_codes::TABLE {
             let mut response = ApiError::new(*code, "a test").into_response();
             add_retry_after(&mut response);
-            let needs_room = [code::SNAPSHOT_LIMIT_EXCEEDED, code::EPISODE_LIMIT_EXCEEDED].contains(code);
-            let passes = matches!(code.status.as_u16(), 429 | 503) && !needs_room;
+            let needs_room =
+                [error_codes::SNAPSHOT_LIMIT_EXCEEDED, error_codes::EPISODE_LIMIT_EXCEEDED].contains(code);
+            let passes = matches!(code.status, 429 | 503) && !needs_room;
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), passes, "{}", code.name);
             seen += usize::from(passes);
         }
         assert!(seen > 10, "{seen}");
         // What is known better stays.
-        let own =
-            ApiError::new(code::RATE_LIMITED, "a test").header(header::RETRY_AFTER, HeaderValue::from(7));
+        let own = ApiError::new(error_codes::RATE_LIMITED, "a test")
+            .header(header::RETRY_AFTER, HeaderValue::from(7));
         let mut response = own.into_response();
         add_retry_after(&mut response);
         assert_eq!(response.headers()[header::RETRY_AFTER], "7");

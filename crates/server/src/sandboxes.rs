@@ -1,6 +1,6 @@
 //! `/api/v1/sandboxes`: from the wish for a sandbox to its end.
 
-mod shape;
+mod conversion;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -15,19 +15,21 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
-use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{FORKS_MAX, Kept, NewSandbox, Scope, Service, Wanted};
-
-pub(crate) use shape::{
-    BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
-    Logs, LogsQuery, Patch, Sandbox, SandboxList, SandboxStats,
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::sandboxes::{
+    BatchDelete, BatchDeleted, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeletedSandbox,
+    ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
+use workspace_catalog::{Filter, State as SandboxState};
+use workspace_sandbox::{FORKS_MAX, Kept, Scope, Service, Wanted};
+
+use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::metrics::{Histogram, head};
 use crate::request::RequestId;
@@ -101,12 +103,12 @@ async fn create(
         most: caller.limits.max_sandboxes,
         key,
     };
-    let (template, choices) = (order.template.clone(), order.choices());
+    let (template, choices) = (order.template.clone(), Choices::of(&order));
     if let Some(snapshot) = &order.snapshot {
         // One that is somebody else's is not there.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new: NewSandbox = order.try_into()?;
+    let new = new_sandbox(order)?;
     let created = app.sandboxes.create(wanted, new).await.map_err(ApiError::from);
     app.creations.observe(choices, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -115,34 +117,34 @@ async fn create(
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
         ..Entry::by("sandbox.created", &caller, &request, json!({ "template": template }))
     });
-    Ok((StatusCode::CREATED, Json(view.try_into()?)))
+    Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
 
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {
         let message = format!("an idempotency key has 1 to {KEY_MAX} visible characters of ASCII");
-        ApiError::new(code::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
     };
     let text = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_MAX);
     text.map(|text| Some(text.to_owned())).ok_or_else(wrong)
 }
 
 /// List sandboxes, newest first.
-#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListQuery), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListSandboxesQuery), responses(
     (status = 200, description = "A page", body = SandboxList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<ListSandboxesQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
     let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
         let message = "pages begin with 1, and have 1 to 100 sandboxes";
-        return Err(ApiError::new(code::INVALID_REQUEST, message));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
         Some(word) => Some(word.parse::<SandboxState>().map_err(|_| wrong_state(word))?),
@@ -153,7 +155,7 @@ async fn list(
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
-    let items = views.into_iter().map(TryInto::try_into).collect::<Result<_, ApiError>>()?;
+    let items = views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
@@ -166,17 +168,17 @@ fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiErr
 /// The error of a cursor that no page named, or that is given with a page.
 pub(crate) fn wrong_cursor() -> ApiError {
     let message = "cursor: what `next` of a page says is allowed, without `page`";
-    ApiError::new(code::INVALID_REQUEST, message).detail("field", "cursor")
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
 }
 
 fn wrong_state(word: &str) -> ApiError {
     let words: Vec<_> = SandboxState::ALL.iter().map(|state| state.as_str()).collect();
     let message = format!("`{word}` is no state; there are {}", words.join(", "));
-    ApiError::new(code::INVALID_REQUEST, message).detail("field", "state")
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "state")
 }
 
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
-    let wrong = || ApiError::new(code::INVALID_REQUEST, "labels are given as `name=value,name=value`");
+    let wrong = || ApiError::new(error_codes::INVALID_REQUEST, "labels are given as `name=value,name=value`");
     let pairs = text.split(',').map(|pair| pair.split_once('=').ok_or_else(wrong));
     pairs.map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
@@ -191,11 +193,11 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(app.sandboxes.get(&scope(&caller), &id).await?.try_into()?))
+    Ok(Json(sandbox_to_api(app.sandboxes.get(&scope(&caller), &id).await?)?))
 }
 
 /// Give a sandbox other labels.
-#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = Patch, responses(
+#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = UpdateSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -204,18 +206,18 @@ async fn patch(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Patch>,
+    Json(order): Json<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let details = json!({ "labels": order.labels });
     let view = app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?;
     let sandbox_id = Some(id);
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
-    Ok(Json(view.try_into()?))
+    Ok(Json(sandbox_to_api(view)?))
 }
 
 /// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
-#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteQuery), responses(
-    (status = 200, description = "It is gone, its workspace is kept", body = Deleted),
+#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteSandboxQuery), responses(
+    (status = 200, description = "It is gone, its workspace is kept", body = DeletedSandbox),
     (status = 204, description = "It is gone"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -224,7 +226,7 @@ async fn remove(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Query(query): Query<DeleteQuery>,
+    Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
     let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
     deleted(&app, &caller, &request, &id);
@@ -232,10 +234,11 @@ async fn remove(
         Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
         Kept::Directory(path) => {
             let workspace_path = Some(path.to_string_lossy().into_owned());
-            Json(Deleted { id, workspace_path, snapshot: None }).into_response()
+            Json(DeletedSandbox { id, workspace_path, snapshot: None }).into_response()
         }
         Kept::Snapshot(snapshot) => {
-            Json(Deleted { id, workspace_path: None, snapshot: Some(snapshot.to_string()) }).into_response()
+            Json(DeletedSandbox { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
+                .into_response()
         }
     })
 }
@@ -258,7 +261,7 @@ async fn remove_many(
 ) -> Result<Json<BatchDeleted>, ApiError> {
     if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
         let message = format!("1 to {BATCH_MAX} ids are allowed");
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);
     let turn = app.turns.read(&caller.owner).await;
@@ -271,14 +274,14 @@ async fn remove_many(
                 deleted(&app, &caller, &request, &id);
                 succeeded.push(id);
             }
-            Err(error) => failed.push(Failure { id, error: ApiError::from(error).message().to_owned() }),
+            Err(error) => failed.push(BatchFailure { id, error: ApiError::from(error).message().to_owned() }),
         }
     }
     Ok(Json(BatchDeleted { succeeded, failed }))
 }
 
 /// Let a sandbox live longer.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = Extend, responses(
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = ExtendSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -287,12 +290,12 @@ async fn extend(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Extend>,
+    Json(order): Json<ExtendSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let view = app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?;
     let (sandbox_id, details) = (Some(id), json!({ "seconds": order.seconds }));
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
-    Ok(Json(view.try_into()?))
+    Ok(Json(sandbox_to_api(view)?))
 }
 
 /// What commands in a sandbox printed, the last lines of all of them in the order of time.
@@ -306,7 +309,7 @@ async fn logs(
     Path(id): Path<String>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Logs>, ApiError> {
-    let (tail, since, until) = query.check()?;
+    let (tail, since, until) = check_logs(&query)?;
     let _turn = app.turns.read(&caller.owner).await;
     let logs = app.sandboxes.logs(&scope(&caller), &id, tail, since, until).await?;
     Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
@@ -323,7 +326,7 @@ async fn stats(
     Path(id): Path<String>,
 ) -> Result<Json<SandboxStats>, ApiError> {
     let stats = app.sandboxes.stats(&scope(&caller), &id).await?;
-    Ok(Json(SandboxStats::new(id, &stats)?))
+    Ok(Json(stats_to_api(id, &stats)?))
 }
 
 /// How creations of sandboxes went.
@@ -367,8 +370,8 @@ impl Creations {
 /// any disk, and under limits of the caller's own nothing may fit.
 fn is_of_server(error: &ApiError, choices: Choices) -> bool {
     match error.code() {
-        code::RUNTIME_UNAVAILABLE | code::ISOLATION_UNAVAILABLE => true,
-        code::STORAGE_FULL | code::INTERNAL_ERROR | code::SANDBOX_CREATION_FAILED => {
+        error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
+        error_codes::STORAGE_FULL | error_codes::INTERNAL_ERROR | error_codes::SANDBOX_CREATION_FAILED => {
             choices == Choices::OfServer
         }
         _ => false,
@@ -400,12 +403,14 @@ mod tests {
             let order: CreateSandbox = serde_json::from_value(order).unwrap();
             let error = ApiError::new(code, "a test");
             for _ in 0..2 {
-                creations.observe(order.choices(), Duration::ZERO, Some(&error));
+                creations.observe(Choices::of(&order), Duration::ZERO, Some(&error));
             }
             creations.failing(2, Duration::from_secs(60)).is_some()
         };
         let usual = json!({"template": "base", "name": "a", "timeout_seconds": 60});
-        for code in [code::STORAGE_FULL, code::INTERNAL_ERROR, code::SANDBOX_CREATION_FAILED] {
+        for code in
+            [error_codes::STORAGE_FULL, error_codes::INTERNAL_ERROR, error_codes::SANDBOX_CREATION_FAILED]
+        {
             assert!(observed(usual.clone(), code), "{code:?}");
             for chosen in [
                 json!({"template": "python"}),
@@ -413,9 +418,9 @@ mod tests {
                 json!({"template": "base", "resources": {"disk": "1m"}}),
             ] {
                 assert!(!observed(chosen.clone(), code), "{chosen} {code:?}");
-                assert!(observed(chosen, code::RUNTIME_UNAVAILABLE));
+                assert!(observed(chosen, error_codes::RUNTIME_UNAVAILABLE));
             }
         }
-        assert!(!observed(usual, code::INVALID_REQUEST));
+        assert!(!observed(usual, error_codes::INVALID_REQUEST));
     }
 }

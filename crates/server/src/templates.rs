@@ -8,19 +8,20 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::{get, put};
 use http_body::Body as _;
-use serde::Serialize;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio_stream::StreamExt as _;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::templates::Template;
 use workspace_sandbox::runtime;
 use workspace_sandbox::template::ImportOptions;
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::fault::{is_full, no_room};
 use crate::request::RequestId;
@@ -28,29 +29,6 @@ use crate::time::time;
 
 /// Who sends nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(60);
-
-/// What sandboxes can be made from.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Template {
-    /// Names it.
-    #[schema(example = "base")]
-    name: String,
-    /// What it is.
-    description: String,
-    /// Words to find it by.
-    tags: Vec<String>,
-    /// Bytes on disk; none where it is not here.
-    size: Option<u64>,
-    /// When it came here.
-    #[schema(format = DateTime)]
-    created_at: Option<String>,
-    /// Whether it can be used at once.
-    present: bool,
-    /// The command that brings it here, if it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fetch: Option<String>,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(list, import, remove))]
@@ -72,10 +50,10 @@ pub(crate) fn part() -> Part {
 ))]
 async fn list(State(app): State<App>, _: Caller) -> Result<Json<Vec<Template>>, ApiError> {
     let templates = app.sandboxes.templates().await?;
-    Ok(Json(templates.into_iter().map(shown).collect::<Result<_, _>>()?))
+    Ok(Json(templates.into_iter().map(template_to_api).collect::<Result<_, _>>()?))
 }
 
-fn shown(template: runtime::Template) -> Result<Template, ApiError> {
+fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
     Ok(Template {
         tags: template.name.split(':').next().map(str::to_owned).into_iter().collect(),
         name: template.name,
@@ -120,7 +98,7 @@ async fn import(
         present: true,
         fetch: None,
     };
-    Ok((StatusCode::CREATED, Json(shown(template)?)))
+    Ok((StatusCode::CREATED, Json(template_to_api(template)?)))
 }
 
 /// Puts a body into a file as it comes. One that cannot be kept is taken to its end all the same: a client that is
@@ -131,10 +109,10 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
     let (mut kept, mut length) = (Ok(()), 0);
     loop {
         let next = tokio::time::timeout(SILENCE, pieces.next()).await;
-        let next =
-            next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
+        let next = next
+            .map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the archive did not come in time"))?;
         let Some(piece) = next else { break };
-        let broken = |_| ApiError::new(code::INVALID_REQUEST, "the archive did not come whole");
+        let broken = |_| ApiError::new(error_codes::INVALID_REQUEST, "the archive did not come whole");
         let piece = piece.map_err(broken)?;
         length += piece.len() as u64;
         if length > max_bytes {
@@ -153,7 +131,9 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
 
 fn too_large(max: u64) -> ApiError {
     let message = format!("the archive has more than {max} bytes");
-    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_TEMPLATE")
+    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message)
+        .detail("limit", max)
+        .detail("setting", "MAX_TEMPLATE")
 }
 
 /// Remove a template of which there is no sandbox. Admins only.

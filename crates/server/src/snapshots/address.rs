@@ -2,8 +2,8 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 
 /// What `/api/v1/snapshots/{id}/tree/{path}` and the like mean. Paths of a tree need not be UTF-8, on which the usual way to take
@@ -21,7 +21,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Self::parse(parts.uri.path()).ok_or_else(|| {
-            ApiError::new(code::INVALID_REQUEST, "a `%` in the path needs two hexadecimal digits")
+            ApiError::new(error_codes::INVALID_REQUEST, "a `%` in the path needs two hexadecimal digits")
         })
     }
 }

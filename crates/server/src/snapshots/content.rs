@@ -184,11 +184,11 @@ mod tests {
     use std::task::Poll;
 
     use axum::body::to_bytes;
+    use workspace_api::error_codes;
     use workspace_state::{Attributes, GcOptions, NewSnapshot, Quiet, VirtualTree};
 
     use super::super::body;
     use super::*;
-    use crate::code;
 
     fn store() -> (tempfile::TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
@@ -279,7 +279,7 @@ mod tests {
         assert!(report.dead_bytes > 2 << 20, "{report:?}");
         assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
         let error = content.next_piece().unwrap_err();
-        assert_eq!(error.code(), code::SNAPSHOT_NOT_FOUND, "{error:?}");
+        assert_eq!(error.code(), error_codes::SNAPSHOT_NOT_FOUND, "{error:?}");
     }
 
     async fn is_pending(future: &mut Pin<&mut impl Future>) -> bool {

@@ -6,6 +6,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
 
 use super::address::Place;
 use super::body;
@@ -13,8 +15,7 @@ use super::content::Content;
 use super::turns::Turns;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::sandboxes::scope;
 use crate::store::with_store;
 
@@ -105,7 +106,7 @@ fn matches(known: &str, tag: &str) -> bool {
 }
 
 fn outside(size: u64) -> ApiError {
-    let error = ApiError::new(code::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
+    let error = ApiError::new(error_codes::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
     let error = error.detail("size", size);
     match HeaderValue::try_from(format!("bytes */{size}")) {
         Ok(value) => error.header(header::CONTENT_RANGE, value),

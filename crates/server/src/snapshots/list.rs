@@ -1,11 +1,12 @@
 //! Pages of the list of snapshots.
 
+use workspace_api::snapshots::{Snapshot, SnapshotList};
 use workspace_catalog::Catalog;
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot as Record, SnapshotId, Store};
 
+use super::conversion::{ListOptions, skipped, snapshot_to_api};
 use super::owned::Snapshots;
-use super::shape::{ListQuery, Snapshot, SnapshotList, skipped};
 use crate::error::ApiError;
 use crate::store::with_store;
 
@@ -14,7 +15,7 @@ const TOGETHER: u32 = 1_000;
 
 impl Snapshots<'_> {
     /// The page that is asked for, of the snapshots that may be seen, newest first. Cancelled when the future is dropped.
-    pub(super) async fn page(&self, scope: &Scope, query: ListQuery) -> Result<SnapshotList, ApiError> {
+    pub(super) async fn page(&self, scope: &Scope, query: ListOptions) -> Result<SnapshotList, ApiError> {
         match scope {
             Scope::Owner(owner) => {
                 if query.wants_all() {
@@ -33,7 +34,7 @@ async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
-    query: &ListQuery,
+    query: &ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let (page, limit) = (query.page, query.limit);
     let behind = query.cursor.map(|id| id.to_string());
@@ -43,7 +44,7 @@ async fn page_of_owner(
     let more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
-        let next = ids.last().filter(|_| more).and_then(|last| last.parse().ok());
+        let next = ids.last().filter(|_| more).cloned();
         let items = shown(store, find(store, &ids)?.into_iter().flatten().collect())?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         Ok(SnapshotList { items, total, page, limit, next })
@@ -56,7 +57,7 @@ async fn scan_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
-    query: ListQuery,
+    query: ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let mut scan = Scan::new(query, store)?;
     let mut last: Option<String> = None;
@@ -74,7 +75,7 @@ async fn scan_owner(
 }
 
 /// Looks at all snapshots of the store.
-async fn scan_store(store: &Store, query: ListQuery) -> Result<SnapshotList, ApiError> {
+async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, ApiError> {
     let scanned = with_store(store, move |store| {
         let mut scan = Scan::new(query, store)?;
         store.snapshots()?.into_iter().rev().for_each(|record| scan.take(record));
@@ -97,12 +98,12 @@ fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> 
 
 fn shown(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
     let references = store.references()?;
-    records.into_iter().map(|record| Snapshot::new(record, &references)).collect()
+    records.into_iter().map(|record| snapshot_to_api(record, &references)).collect()
 }
 
 /// A page in the making, from snapshots that come newest first.
 struct Scan {
-    query: ListQuery,
+    query: ListOptions,
     references: Vec<(String, SnapshotId)>,
     /// Snapshots of the pages before that are yet to come.
     before: usize,
@@ -112,14 +113,14 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(query: ListQuery, store: &Store) -> Result<Self, ApiError> {
+    fn new(query: ListOptions, store: &Store) -> Result<Self, ApiError> {
         let before = skipped(query.page, query.limit);
         let references = store.references()?;
         Ok(Self { query, references, before, items: Vec::new(), total: 0, more: false })
     }
 
     fn take(&mut self, record: Record) {
-        if !self.query.fits(&record, &self.references) {
+        if !self.query.matches(&record, &self.references) {
             return;
         }
         self.total += 1;
@@ -138,22 +139,22 @@ impl Scan {
 
     fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
         let (page, limit) = (self.query.page, self.query.limit);
-        let next = self.items.last().map(|last| last.id).filter(|_| self.more);
+        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.more);
         Ok(SnapshotList { items: shown(store, self.items)?, total: self.total, page, limit, next })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use workspace_api::error_codes;
     use workspace_catalog::sqlite_url;
     use workspace_state::NewSnapshot;
 
     use super::*;
-    use crate::code;
 
-    fn query(pairs: &[(&str, &str)]) -> ListQuery {
+    fn query(pairs: &[(&str, &str)]) -> ListOptions {
         let pairs = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        ListQuery::parse(pairs.collect()).unwrap()
+        ListOptions::parse(pairs.collect()).unwrap()
     }
 
     async fn shop(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
@@ -246,7 +247,7 @@ mod tests {
         let store = store.with_cancel(store.cancel().child());
         store.cancel().cancel();
         let error = find(&store, &[ids[0].to_string()]).unwrap_err();
-        assert_eq!(error.code(), code::SHUTTING_DOWN);
+        assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };
         let scope = Scope::Owner("alice".to_owned());
         assert!(snapshots.page(&scope, query(&[("label", "odd=0")])).await.is_err());

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use workspace_api::error_codes;
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
-use crate::code;
 use crate::error::ApiError;
 use crate::store::{blocking, no_snapshot};
 
@@ -85,8 +85,9 @@ impl Snapshots<'_> {
 }
 
 fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
-    let in_use =
-        |message: String| ApiError::new(code::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string());
+    let in_use = |message: String| {
+        ApiError::new(error_codes::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string())
+    };
     if let Some((name, _)) = store.references()?.into_iter().find(|(_, to)| to == id) {
         let error =
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 use crate::per_owner::PerOwner;
 use crate::settings::Settings;
@@ -101,13 +101,13 @@ impl Refusal {
                     "{} archives of the same owner are being uploaded already; try again",
                     slots.owners.each()
                 );
-                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message)
+                ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
                     .detail("limit", slots.owners.each())
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
                 let message = format!("{} archives are being uploaded already; try again", slots.total);
-                ApiError::new(code::UPLOADS_BUSY, message)
+                ApiError::new(error_codes::UPLOADS_BUSY, message)
                     .detail("limit", slots.total)
                     .detail("setting", "MAX_UPLOADS")
             }

@@ -12,6 +12,7 @@ use flate2::read::MultiGzDecoder;
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
+use workspace_api::error_codes;
 use workspace_sandbox::zstd_reader;
 use workspace_state::{
     ArchiveError, ArchiveLimits, ImportOptions, ImportReport, LimitKind, NewSnapshot, Quiet, Store,
@@ -19,7 +20,6 @@ use workspace_state::{
 };
 
 use crate::app::App;
-use crate::code;
 use crate::error::ApiError;
 use crate::owner_memory::{self, HeldByImport};
 use crate::store::{blocking, cancelled, has_no_room};
@@ -97,7 +97,7 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
                     ahead.push_back(Piece::End);
                     continue;
                 };
-                let broken = |_| ApiError::new(code::ARCHIVE_INVALID, "the archive did not come whole");
+                let broken = |_| ApiError::new(error_codes::ARCHIVE_INVALID, "the archive did not come whole");
                 let piece = piece.map_err(broken)?;
                 length += piece.len() as u64;
                 if length > max {
@@ -152,14 +152,16 @@ impl Pace {
 
 fn late() -> ApiError {
     ApiError::new(
-        code::REQUEST_TIMEOUT,
+        error_codes::REQUEST_TIMEOUT,
         "the archive did not come in time; send it over a faster connection, or a smaller one",
     )
 }
 
 fn too_large(max: u64) -> ApiError {
     let message = format!("the archive has more than {max} bytes");
-    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_UPLOAD")
+    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message)
+        .detail("limit", max)
+        .detail("setting", "MAX_UPLOAD")
 }
 
 async fn make(
@@ -217,7 +219,8 @@ fn refusal(error: ArchiveError) -> ApiError {
         ArchiveError::Store(error) => error.into(),
         ArchiveError::Cancelled(_) => cancelled(),
         ArchiveError::TooLarge { kind, limit } => {
-            let refused = ApiError::new(code::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
+            let refused =
+                ApiError::new(error_codes::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
             match kind {
                 LimitKind::Bytes => refused.detail("setting", "MAX_UPLOAD_EXPANDED"),
                 LimitKind::Entries | LimitKind::Metadata => refused,
@@ -228,10 +231,10 @@ fn refusal(error: ArchiveError) -> ApiError {
             if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
         {
             let message = source.to_string();
-            ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
+            ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
         }
         error if has_no_room(&error) => crate::fault::no_room().because(error),
-        other => ApiError::new(code::ARCHIVE_INVALID, other.to_string()),
+        other => ApiError::new(error_codes::ARCHIVE_INVALID, other.to_string()),
     }
 }
 
@@ -241,7 +244,7 @@ fn over_budget() -> ApiError {
         "the names, the attributes and the pieces of files in archives of the same owner that are being taken need more \
          than {limit} bytes of memory together; send one archive after another, or smaller ones"
     );
-    ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
+    ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
 }
 
 /// The body as the store reads it, in a thread that may wait.
@@ -382,7 +385,7 @@ mod tests {
         };
         let running = import("alice").unwrap();
         let error = import("alice").err().unwrap();
-        assert_eq!(error.code(), code::UPLOAD_LIMIT_EXCEEDED, "{error:?}");
+        assert_eq!(error.code(), error_codes::UPLOAD_LIMIT_EXCEEDED, "{error:?}");
         import("bob").unwrap();
         drop(running);
         import("alice").unwrap();

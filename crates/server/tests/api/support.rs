@@ -216,8 +216,8 @@ impl Answer {
         assert_eq!(fields, ["code", "details", "message", "name", "requestId"]);
         assert_eq!(error["requestId"].as_str(), self.header("x-request-id"));
         let name = error["name"].as_str().unwrap();
-        let code = workspace_server::code::TABLE.iter().find(|code| code.name == name).unwrap();
-        assert_eq!((error["code"].as_u64(), self.status), (Some(code.number.into()), code.status.as_u16()));
+        let code = workspace_api::error_codes::TABLE.iter().find(|code| code.name == name).unwrap();
+        assert_eq!((error["code"].as_u64(), self.status), (Some(code.number.into()), code.status));
         assert!(error["details"].is_object() && !error["message"].as_str().unwrap().is_empty());
         name.to_owned()
     }
