@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+/// Name of the detail that counts the bytes of a command's input that were accepted before the error.
+pub const WRITTEN: &str = "written";
+
 /// Body of an error response.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
@@ -29,4 +32,11 @@ pub struct ErrorFields {
     /// Id of the request, which is also in the server's log.
     #[schema(example = "req-0190c2f1a5c07cc0a1b2c3d4e5f60718")]
     pub request_id: String,
+}
+
+impl ErrorFields {
+    /// Detail `written`: bytes of a command's input that were accepted before the error. 0 if there is none.
+    pub fn written(&self) -> u64 {
+        self.details.get(WRITTEN).and_then(Value::as_u64).unwrap_or(0)
+    }
 }

@@ -14,6 +14,11 @@ pub struct ErrorCode {
     pub meaning: &'static str,
 }
 
+/// Returns the error code with that name, if this version knows it.
+pub fn find(name: &str) -> Option<ErrorCode> {
+    TABLE.iter().copied().find(|code| code.name == name)
+}
+
 macro_rules! codes {
     ($($name:ident = $number:literal, $status:literal, $meaning:literal;)+) => {
         $(

@@ -15,6 +15,17 @@ pub enum KeyRole {
     ReadOnly,
 }
 
+impl KeyRole {
+    /// Returns the name of the role in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::User => "user",
+            Self::ReadOnly => "read_only",
+        }
+    }
+}
+
 /// Limits of a key that differ from the server's settings. Admin keys have no rate limits but those given here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

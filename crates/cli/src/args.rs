@@ -29,7 +29,7 @@ pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
-pub(crate) use workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 const EXIT_CODES: &str = "\
 Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the

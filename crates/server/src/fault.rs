@@ -1,6 +1,7 @@
 //! What goes wrong with sandboxes, as errors of the API.
 
 use serde_json::json;
+use workspace_api::error::WRITTEN;
 use workspace_api::error_codes;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
@@ -115,7 +116,7 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::STDIN_UNCERTAIN, message).detail("commandId", id)
             }
             SandboxError::InputFull { id, written } => {
-                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail("written", written)
+                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail(WRITTEN, written)
             }
             SandboxError::NoTerminal { id } => {
                 Self::new(error_codes::PTY_NOT_FOUND, message).detail("ptyId", id)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::sandboxes::NetworkChoice;
 
 use super::history::label;
 use super::server::{Server, duration};
@@ -154,12 +155,11 @@ pub(crate) enum Network {
     Egress,
 }
 
-impl Network {
-    /// The API's word for it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Egress => "egress",
+impl From<Network> for NetworkChoice {
+    fn from(network: Network) -> Self {
+        match network {
+            Network::None => Self::None,
+            Network::Egress => Self::Egress,
         }
     }
 }

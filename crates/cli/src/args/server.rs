@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::keys::KeyRole;
 
 /// Which server, and who asks.
 #[derive(Debug, Args)]
@@ -128,13 +129,12 @@ pub(crate) enum Role {
     ReadOnly,
 }
 
-impl Role {
-    /// The API's word for it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::User => "user",
-            Self::ReadOnly => "read_only",
+impl From<Role> for KeyRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Admin => Self::Admin,
+            Role::User => Self::User,
+            Role::ReadOnly => Self::ReadOnly,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `workspace exec`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use workspace_api::processes::StartedCommand;
 
 use crate::args::Exec;
 use crate::context::Context;
@@ -50,7 +51,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
     if context.output.json() {
-        context.output.record(&json!({ "commandId": command }))?;
+        context.output.record(&StartedCommand { command_id: command.to_owned() })?;
     } else {
         context.output.line(command)?;
     }
@@ -100,13 +101,9 @@ pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Pairs as an object; of equal names the last counts.
-pub(super) fn pairs(pairs: &[(String, String)]) -> Value {
-    pairs
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+/// Returns pairs as a map; of equal names the last counts.
+pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
+    pairs.iter().cloned().collect()
 }
 
 /// For commands whose output is somebody else's.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Duration;
 
-use hyper::Method;
 use tokio::time::timeout;
+use workspace_api::sandboxes::Logs as SandboxLogs;
 use workspace_state::Timestamp;
 
 use crate::args::Logs;
@@ -36,8 +36,7 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     if let Some(since) = args.since {
         path.push_str(&format!("&since={}", time::rfc3339(since)));
     }
-    let answer = client.call(Method::GET, &path, None).await?;
-    let text = answer["logs"].as_str().unwrap_or_default();
+    let text = client.get::<SandboxLogs>(&path).await?.logs;
     context.output.bytes(text.as_bytes())?;
     if !text.is_empty() && !text.ends_with('\n') {
         context.output.bytes(b"\n")?;

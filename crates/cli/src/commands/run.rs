@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 
 use crate::args::{Making, Run};
 use crate::context::Context;
@@ -27,14 +26,15 @@ pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
     let life = args.timeout.map(|timeout| timeout + AFTERWARDS).filter(|life| *life > USUAL);
-    let making = create(client, &args.making, life);
+    let request = create_request(&args.making, life);
+    let making = create(client, &request);
     tokio::pin!(making);
     let (sandbox, asked) = tokio::select! {
         made = &mut making => (made?, None),
         // Whether it was made is only known when the server answers.
         signal = signals.next() => (making.await?, Some(signal)),
     };
-    let id = sandbox["id"].as_str().unwrap_or_default();
+    let id = sandbox.id.as_str();
     let over = match asked {
         Some(signal) => Err(CommandError::asked(signal)),
         None => inside(context, client, id, args, &mut signals).await,
@@ -43,7 +43,7 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         text::print_stderr(&format!("note: the sandbox {id} is kept; `workspace sandbox rm {id}` ends it"));
         return over;
     }
-    let removed = client.call(Method::DELETE, &format!("/api/v1/sandboxes/{id}"), None).await;
+    let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
     let over = over?;
     removed.map_err(|error| {
         error.hint(format!("`workspace sandbox rm {id}` ends the sandbox, which is still there"))
@@ -79,48 +79,31 @@ async fn inside(
     }
 }
 
-/// Makes a sandbox.
-pub(super) async fn create(client: &Client, making: &Making, life: Option<Duration>) -> Result<Value> {
-    create_with(client, making, life, json!({})).await
+/// Returns the request for a sandbox with these options.
+pub(super) fn create_request(making: &Making, life: Option<Duration>) -> CreateSandbox {
+    CreateSandbox {
+        template: making.template.clone(),
+        name: making.name.clone(),
+        unique_name: making.name.is_some() && !making.allow_duplicate_name,
+        envs: super::exec::pairs(&making.envs),
+        timeout_seconds: life.map(|life| life.as_secs()),
+        resources: Resources {
+            cpu: making.cpu.clone(),
+            memory: making.memory.clone(),
+            disk: making.disk.clone(),
+            processes: None,
+        },
+        network: making.network.into(),
+        egress_allow: (!making.allowed.is_empty()).then(|| making.allowed.clone()),
+        labels: super::exec::pairs(&making.labels),
+        ..CreateSandbox::default()
+    }
 }
 
-/// The same, with more fields.
-pub(super) async fn create_with(
-    client: &Client,
-    making: &Making,
-    life: Option<Duration>,
-    more: Value,
-) -> Result<Value> {
-    let mut resources = json!({});
-    for (field, value) in [("cpu", &making.cpu), ("memory", &making.memory), ("disk", &making.disk)] {
-        if let Some(value) = value {
-            resources[field] = json!(value);
-        }
-    }
-    let mut body = json!({
-        "template": making.template,
-        "envs": super::exec::pairs(&making.envs),
-        "labels": super::exec::pairs(&making.labels),
-        "network": making.network.as_str(),
-        "resources": resources,
-    });
-    if let Some(name) = &making.name {
-        body["name"] = json!(name);
-        if !making.allow_duplicate_name {
-            body["uniqueName"] = json!(true);
-        }
-    }
-    if !making.allowed.is_empty() {
-        body["egressAllow"] = json!(making.allowed);
-    }
-    if let Some(life) = life {
-        body["timeoutSeconds"] = json!(life.as_secs());
-    }
-    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
-        body.extend(more);
-    }
-    let sandbox = client.call(Method::POST, "/api/v1/sandboxes", Some(&body)).await?;
-    for missing in sandbox["notApplied"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+/// Creates a sandbox and warns of limits that could not be applied.
+pub(super) async fn create(client: &Client, request: &CreateSandbox) -> Result<Sandbox> {
+    let sandbox: Sandbox = client.post("/api/v1/sandboxes", request).await?;
+    for missing in &sandbox.not_applied {
         text::print_stderr(&format!("warning: {missing}"));
     }
     Ok(sandbox)

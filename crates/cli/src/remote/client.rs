@@ -11,8 +11,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use workspace_api::error_codes;
 
 use super::stream::Stream;
 use super::{Failure, Place, Problem};
@@ -42,22 +44,47 @@ impl Client {
         Self { place, idle: RefCell::default() }
     }
 
-    /// Asks, and takes the answer as JSON; `null` where there is none to take.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let answer = self.ask(method, path, body).await;
-        answer.map_err(|failure| failure.explain(&self.place))
+    /// Sends a GET request and parses the response.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.ask(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
     }
 
-    /// The same, for who wants to know what went wrong. Waits when the server says that it has heard enough for now.
-    pub(crate) async fn ask(
+    /// Sends a POST request with a JSON body and parses the response.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.try_post(path, body).await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Like [`Self::post`], for a caller that handles some failures itself.
+    pub(crate) async fn try_post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.ask(Method::POST, path, Some(json(body)?)).await
+    }
+
+    /// Sends a PATCH request with a JSON body and parses the response.
+    pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        let sent = async { self.ask(Method::PATCH, path, Some(json(body)?)).await };
+        sent.await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Sends a DELETE request and parses the response.
+    pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.ask(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Sends a request, again after a wait when the server says that the key's rate is used up. An empty response reads
+    /// as `null`.
+    async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+        body: Option<Bytes>,
+    ) -> Result<T, Failure> {
         loop {
-            let failure = match self.ask_once(&method, path, body).await {
-                Ok(answer) => return Ok(answer),
+            let failure = match self.ask_once(&method, path, body.as_ref()).await {
+                Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
                 Err(failure) => failure,
             };
             let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
@@ -70,25 +97,22 @@ impl Client {
         }
     }
 
-    async fn ask_once(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn ask_once(&self, method: &Method, path: &str, body: Option<&Bytes>) -> Result<Bytes, Failure> {
         let (response, sender) = self.send(method, path, body, None).await?;
         let response = checked(response).await?;
         let bytes = collected(response).await?;
         *self.idle.borrow_mut() = Some(sender);
-        if bytes.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+        Ok(bytes)
     }
 
-    /// Asks whatever the status of the answer, which comes with it.
-    pub(crate) async fn look(&self, path: &str) -> Result<(u16, Value), Failure> {
+    /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
+    pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
         let (response, _) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
         let bytes = collected(response).await?;
         match serde_json::from_slice(&bytes) {
-            Ok(value) => Ok((status.as_u16(), value)),
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_data() => Ok(None),
             Err(_) => Err(Failure::Answered(Box::new(Problem::new(status, None, &bytes)))),
         }
     }
@@ -119,22 +143,22 @@ impl Client {
     }
 
     /// Sends what `source` holds, as it is read; the answer as JSON.
-    pub(crate) async fn upload(
+    pub(crate) async fn upload<T: DeserializeOwned>(
         &self,
         method: &Method,
         path: &str,
         source: Box<dyn Read + Send>,
-    ) -> Result<Value> {
+    ) -> Result<T> {
         self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.place))
     }
 
     /// The same, for a caller that explains some failures better.
-    pub(crate) async fn try_upload(
+    pub(crate) async fn try_upload<T: DeserializeOwned>(
         &self,
         method: &Method,
         path: &str,
         source: Box<dyn Read + Send>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<T, Failure> {
         let lost = |error: hyper::Error| Failure::Lost(error.to_string());
         let stream = Stream::connect(&self.place).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
@@ -143,16 +167,14 @@ impl Client {
         let request = request.body(StreamBody::new(pieces(source)));
         let request = request.map_err(|error| Failure::Unreachable(format!("bad request: {error}")))?;
         let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
-        let bytes = collected(response).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+        parse(&collected(response).await?)
     }
 
     async fn send(
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&Bytes>,
         header: Option<(HeaderName, String)>,
     ) -> Result<(Response<Incoming>, Sender), Failure> {
         let request = self.request(method, path, body, header.as_ref())?;
@@ -192,7 +214,7 @@ impl Client {
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&Bytes>,
         header: Option<&(HeaderName, String)>,
     ) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = self.head(method, path);
@@ -202,7 +224,7 @@ impl Client {
         let bytes = match body {
             Some(body) => {
                 request = request.header(CONTENT_TYPE, "application/json");
-                Bytes::from(body.to_string())
+                body.clone()
             }
             None => Bytes::new(),
         };
@@ -250,9 +272,21 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
 /// How long the server wants to hear nothing of this key.
 fn wanted_wait(failure: &Failure) -> Option<Duration> {
     match failure {
-        Failure::Answered(problem) if problem.name == "RATE_LIMITED" => problem.retry_after,
+        Failure::Answered(problem) if failure.is(error_codes::RATE_LIMITED) => problem.retry_after,
         _ => None,
     }
+}
+
+fn json(body: &impl Serialize) -> Result<Bytes, Failure> {
+    let json = serde_json::to_vec(body);
+    json.map(Bytes::from).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
+        true => Failure::Malformed(error.to_string()),
+        false => Failure::Lost(format!("an answer is not JSON: {error}")),
+    })
 }
 
 async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {

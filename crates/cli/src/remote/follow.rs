@@ -7,8 +7,8 @@ use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
-use serde::Deserialize;
 use tokio::time::timeout;
+use workspace_api::events::{CommandEvent, CommandEventKind};
 
 use super::events::{EVENT_MAX, Event, Parser, TooLong};
 use super::patience::Patience;
@@ -42,23 +42,6 @@ pub(crate) struct End {
     pub(crate) timed_out: bool,
     /// Why it could not be run.
     pub(crate) failed: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Fields {
-    #[serde(rename = "type")]
-    kind: String,
-    data: Option<String>,
-    data_base64: Option<String>,
-    from: Option<u64>,
-    to: Option<u64>,
-    exit_code: Option<i32>,
-    #[serde(default)]
-    timed_out: bool,
-    message: Option<String>,
-    #[serde(default)]
-    timestamp: i64,
 }
 
 /// Follows a command.
@@ -137,24 +120,24 @@ impl<'a> Follower<'a> {
 }
 
 fn read(data: &[u8]) -> Option<Did> {
-    let fields: Fields = serde_json::from_slice(data).ok()?;
-    let end = |failed| {
-        Did::Ended(End { exit_code: fields.exit_code.unwrap_or(-1), timed_out: fields.timed_out, failed })
+    let event: CommandEvent<'_> = serde_json::from_slice(data).ok()?;
+    Some(match event.kind {
+        CommandEventKind::Stdout => printed(To::Stdout, event)?,
+        CommandEventKind::Stderr => printed(To::Stderr, event)?,
+        CommandEventKind::Gap => Did::Gap { from: event.from?, to: event.to? },
+        CommandEventKind::Exit | CommandEventKind::Error => Did::Ended(End {
+            exit_code: event.exit_code.unwrap_or(-1),
+            timed_out: event.timed_out.unwrap_or(false),
+            failed: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),
+        }),
+    })
+}
+
+fn printed(to: To, event: CommandEvent<'_>) -> Option<Did> {
+    let data = match (event.data, event.data_base64) {
+        (Some(text), _) => text.into_owned().into_bytes(),
+        (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
+        (None, None) => return None,
     };
-    let printed = |to| {
-        let data = match (fields.data.clone(), &fields.data_base64) {
-            (Some(text), _) => text.into_bytes(),
-            (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
-            (None, None) => return None,
-        };
-        Some(Did::Printed { to, data, time: fields.timestamp })
-    };
-    match fields.kind.as_str() {
-        "stdout" => printed(To::Stdout),
-        "stderr" => printed(To::Stderr),
-        "gap" => Some(Did::Gap { from: fields.from?, to: fields.to? }),
-        "exit" => Some(end(None)),
-        "error" => Some(end(Some(fields.message.clone().unwrap_or_default()))),
-        _ => None,
-    }
+    Some(Did::Printed { to, data, time: event.timestamp })
 }

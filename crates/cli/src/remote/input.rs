@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use hyper::Method;
-use serde_json::json;
 use tokio::sync::mpsc;
+use workspace_api::error_codes;
+use workspace_api::processes::CommandInput;
 
 use super::Client;
 use super::patience::Patience;
@@ -46,18 +46,18 @@ impl<'a> Input<'a> {
         let mut patience = Patience::default();
         loop {
             patience.wait().await;
-            let body = json!({ "dataBase64": BASE64_STANDARD.encode(left), "close": close });
-            let failure = match self.client.ask(Method::POST, &self.path, Some(&body)).await {
-                Ok(_) => return Ok(true),
+            let body = CommandInput { data: None, data_base64: Some(BASE64_STANDARD.encode(left)), close };
+            let failure = match self.client.try_post(&self.path, &body).await {
+                Ok(()) => return Ok(true),
                 Err(failure) => failure,
             };
-            if failure.is("COMMAND_NOT_RUNNING") || failure.is("STDIN_CLOSED") {
+            if failure.is(error_codes::COMMAND_NOT_RUNNING) || failure.is(error_codes::STDIN_CLOSED) {
                 return Ok(false);
             }
             // Whether a request without an answer was done cannot be known, and twice would be wrong.
             let why = match &failure {
                 super::Failure::Lost(why) => Some(format!("lost the server while it was given input: {why}")),
-                super::Failure::Answered(problem) if failure.is("STDIN_UNCERTAIN") => {
+                super::Failure::Answered(problem) if failure.is(error_codes::STDIN_UNCERTAIN) => {
                     Some(problem.message.clone())
                 }
                 _ => None,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hyper::StatusCode;
-use serde::Deserialize;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes::{self, ErrorCode};
 
 use super::Place;
 use crate::error::CommandError;
@@ -17,6 +18,8 @@ pub(crate) enum Failure {
     Untrusted(String),
     /// The server answered, and then the connection broke.
     Lost(String),
+    /// The response is JSON, but not of the expected type; the parser's message.
+    Malformed(String),
     /// The server says what is wrong.
     Answered(Box<Problem>),
 }
@@ -25,8 +28,10 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// Its name in docs/errors.md.
-    pub(crate) name: String,
+    /// Error code; `None` if this version does not know it, or if something else than a server responded.
+    code: Option<ErrorCode>,
+    /// Name of the error code in docs/errors.md; empty if something else than a server responded.
+    name: String,
     pub(crate) message: String,
     pub(crate) request: Option<String>,
     pub(crate) retry_after: Option<Duration>,
@@ -34,42 +39,23 @@ pub(crate) struct Problem {
     pub(crate) written: usize,
 }
 
-#[derive(Deserialize)]
-struct Body {
-    error: Fields,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Fields {
-    name: String,
-    message: String,
-    request_id: Option<String>,
-    #[serde(default)]
-    details: Details,
-}
-
-#[derive(Default, Deserialize)]
-struct Details {
-    #[serde(default)]
-    written: usize,
-}
-
 impl Problem {
     /// Of an answer that is no success.
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
-            Ok(Body { error }) => Self {
+            Ok(ErrorBody { error }) => Self {
                 status,
+                code: error_codes::find(&error.name),
+                written: usize::try_from(error.written()).unwrap_or(usize::MAX),
                 name: error.name,
                 message: error.message,
-                request: error.request_id,
+                request: Some(error.request_id),
                 retry_after,
-                written: error.details.written,
             },
             // Something else than the server answered: a proxy, or another program on that port.
             Err(_) => Self {
                 status,
+                code: None,
                 name: String::new(),
                 message: format!("it answered {status}, but not as a workspace server does"),
                 request: None,
@@ -80,36 +66,49 @@ impl Problem {
     }
 
     fn hint(&self) -> Option<&'static str> {
-        Some(match self.name.as_str() {
-            "" => "check --server or WORKSPACE_SERVER",
-            "FORBIDDEN" => "use a key with another role; admins make keys with `workspace key create`",
-            "KEY_NOT_FOUND" => "`workspace key ls` lists the keys",
-            "LAST_ADMIN_KEY" => "`workspace key create --role admin` makes another one",
-            "SANDBOX_NOT_FOUND" => "`workspace ps` lists your sandboxes",
-            "SANDBOX_NOT_RUNNING" | "SANDBOX_EXPIRED" => {
+        let Some(code) = self.code else {
+            return self.name.is_empty().then_some("check --server or WORKSPACE_SERVER");
+        };
+        Some(match code {
+            error_codes::FORBIDDEN => {
+                "use a key with another role; admins make keys with `workspace key create`"
+            }
+            error_codes::KEY_NOT_FOUND => "`workspace key ls` lists the keys",
+            error_codes::LAST_ADMIN_KEY => "`workspace key create --role admin` makes another one",
+            error_codes::SANDBOX_NOT_FOUND => "`workspace ps` lists your sandboxes",
+            error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
                 "`workspace run` or `workspace sandbox create` make another"
             }
-            "SNAPSHOT_NOT_FOUND" => "ids of a server's snapshots are given whole",
-            "WORKSPACE_IN_USE" => "without `--no-force` they are ended",
-            "TEMPLATE_NOT_FOUND" | "TEMPLATE_UNAVAILABLE" => "`workspace template ls` lists the templates",
-            "TEMPLATE_IN_USE" => {
+            error_codes::SNAPSHOT_NOT_FOUND => "ids of a server's snapshots are given whole",
+            error_codes::WORKSPACE_IN_USE => "without `--no-force` they are ended",
+            error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
+                "`workspace template ls` lists the templates"
+            }
+            error_codes::TEMPLATE_IN_USE => {
                 "remove the sandboxes that were made of it first; `workspace ps` lists yours"
             }
-            "SANDBOX_NAME_TAKEN" => "give another name, or `--allow-duplicate-name`",
-            "STORAGE_FULL" => "make room on the server's machine, and try again",
-            "WORKSPACE_UNREADABLE" => "`chmod u+r` them in the sandbox, or remove them",
-            "SANDBOX_LIMIT_EXCEEDED" => "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them",
-            "RUNTIME_UNAVAILABLE" | "ISOLATION_UNAVAILABLE" | "SANDBOX_CREATION_FAILED" => {
+            error_codes::SANDBOX_NAME_TAKEN => "give another name, or `--allow-duplicate-name`",
+            error_codes::STORAGE_FULL => "make room on the server's machine, and try again",
+            error_codes::WORKSPACE_UNREADABLE => "`chmod u+r` them in the sandbox, or remove them",
+            error_codes::SANDBOX_LIMIT_EXCEEDED => {
+                "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them"
+            }
+            error_codes::RUNTIME_UNAVAILABLE
+            | error_codes::ISOLATION_UNAVAILABLE
+            | error_codes::SANDBOX_CREATION_FAILED => {
                 "`workspace status` says what the server found on its machine; its log says more"
             }
-            "NETWORK_UNAVAILABLE" => "`--network none` always works",
-            "COMMAND_NOT_FOUND" | "OUTPUT_UNAVAILABLE" => "`workspace ps ID` lists the commands of a sandbox",
-            "COMMAND_NOT_RUNNING" => "`workspace logs ID COMMAND` shows what it printed",
-            "PTY_LIMIT_EXCEEDED" => "close another terminal of this sandbox first",
-            "RATE_LIMITED" => "try again in a minute",
-            "SHUTTING_DOWN" | "AGENT_UNAVAILABLE" | "CATALOG_UNAVAILABLE" | "QUEUE_FULL" => {
-                "try again in a moment"
+            error_codes::NETWORK_UNAVAILABLE => "`--network none` always works",
+            error_codes::COMMAND_NOT_FOUND | error_codes::OUTPUT_UNAVAILABLE => {
+                "`workspace ps ID` lists the commands of a sandbox"
             }
+            error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` shows what it printed",
+            error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
+            error_codes::RATE_LIMITED => "try again in a minute",
+            error_codes::SHUTTING_DOWN
+            | error_codes::AGENT_UNAVAILABLE
+            | error_codes::CATALOG_UNAVAILABLE
+            | error_codes::QUEUE_FULL => "try again in a moment",
             _ => return None,
         })
     }
@@ -120,7 +119,7 @@ impl Failure {
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Lost(_) => true,
-            Self::Untrusted(_) => false,
+            Self::Untrusted(_) | Self::Malformed(_) => false,
             Self::Answered(problem) => {
                 matches!(
                     problem.status,
@@ -130,9 +129,9 @@ impl Failure {
         }
     }
 
-    /// Whether the server says that.
-    pub(crate) fn is(&self, name: &str) -> bool {
-        matches!(self, Self::Answered(problem) if problem.name == name)
+    /// Returns true if the server responded with that error code.
+    pub(crate) fn is(&self, code: ErrorCode) -> bool {
+        matches!(self, Self::Answered(problem) if problem.code == Some(code))
     }
 
     /// For the person who typed the command.
@@ -142,7 +141,13 @@ impl Failure {
             Self::Untrusted(why) => untrusted(place, &why),
             Self::Lost(why) => CommandError::failed(format!("lost the server at {}: {why}", place.url))
                 .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`"),
-            Self::Answered(problem) if problem.name == "UNAUTHORIZED" => unauthorized(place, &problem),
+            Self::Malformed(why) => {
+                CommandError::failed(format!("the server's answer is not understood: {why}"))
+                    .hint("it may be newer than this command")
+            }
+            Self::Answered(problem) if problem.code == Some(error_codes::UNAUTHORIZED) => {
+                unauthorized(place, &problem)
+            }
             Self::Answered(problem) => answered(&problem),
         }
     }

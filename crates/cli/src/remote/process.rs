@@ -1,9 +1,10 @@
 //! A command, run and attended to until it ends.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::error_codes;
+use workspace_api::processes::{KillCommand, Overflow, RunCommand, StartedCommand};
 
 use super::Client;
 use super::follow::{Did, End, Follower, To};
@@ -24,7 +25,7 @@ pub(crate) struct Order {
     /// A line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) cwd: Option<String>,
-    pub(crate) envs: Value,
+    pub(crate) envs: BTreeMap<String, String>,
     /// Milliseconds; 0 for as long as the sandbox lives.
     pub(crate) timeout: u64,
     /// Whether it reads what this program reads.
@@ -35,36 +36,29 @@ pub(crate) struct Order {
 
 /// Starts a command. Its id.
 pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Result<String> {
-    let mut body = json!({
-        "command": order.line,
-        "envs": order.envs,
-        "timeout": order.timeout,
-        "stdin": order.stdin,
+    let body = RunCommand {
+        command: order.line.clone(),
+        cwd: order.cwd.clone(),
+        envs: order.envs.clone(),
+        timeout: Some(order.timeout),
+        stdin: order.stdin,
         // Whoever follows it reads at his own pace and wants all of it.
-        "overflow": if order.unread { "drop" } else { "block" },
+        overflow: if order.unread { Overflow::Drop } else { Overflow::Block },
         // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
-        "background": true,
-    });
-    if body["envs"].is_null() {
-        body["envs"] = json!({});
-    }
-    if let Some(cwd) = &order.cwd {
-        body["cwd"] = json!(cwd);
-    }
+        background: true,
+        ..RunCommand::default()
+    };
     let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
-    let answer = client.call(Method::POST, &path, Some(&body)).await?;
-    let id = answer["commandId"].as_str().map(str::to_owned);
-    id.ok_or_else(|| {
-        CommandError::failed("the server did not name the command").hint("it may be newer than this")
-    })
+    let started: StartedCommand = client.post(&path, &body).await?;
+    Ok(started.command_id)
 }
 
 /// Sends a signal to a command. One that has ended needs none.
 pub(crate) async fn kill(client: &Client, sandbox: &str, command: &str, signal: i32) -> Result<()> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/kill");
-    match client.ask(Method::POST, &path, Some(&json!({ "signal": signal }))).await {
-        Ok(_) => Ok(()),
-        Err(failure) if failure.is("COMMAND_NOT_RUNNING") => Ok(()),
+    match client.try_post(&path, &KillCommand { signal: Some(signal) }).await {
+        Ok(()) => Ok(()),
+        Err(failure) if failure.is(error_codes::COMMAND_NOT_RUNNING) => Ok(()),
         Err(failure) => Err(client.explain(failure)),
     }
 }

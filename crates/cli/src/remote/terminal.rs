@@ -1,13 +1,11 @@
 //! This terminal, connected with one in a sandbox.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use hyper::Method;
 use hyper::header::AUTHORIZATION;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -15,6 +13,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
+use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalEvent, TerminalRequest};
 
 use super::patience::Patience;
 use super::stream::Stream;
@@ -37,7 +36,7 @@ pub(crate) struct Wanted {
     /// A line for the shell, if it is not to ask.
     pub(crate) line: Option<String>,
     pub(crate) cwd: Option<String>,
-    pub(crate) envs: Value,
+    pub(crate) envs: BTreeMap<String, String>,
 }
 
 /// Opens a terminal and stays until what runs in it ends. Its exit code, or the signal that asked this program to end.
@@ -58,7 +57,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
     let over = session.run().await;
     if !matches!(over, Ok(Ok(_))) {
         // Nobody would find it again. The server may be gone, too.
-        drop(client.ask(Method::DELETE, &session.path, None).await);
+        drop(client.delete::<()>(&session.path).await);
     }
     drop(raw);
     over
@@ -66,49 +65,21 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
 
 async fn open(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<String> {
     let (cols, rows) = screen::size();
-    let mut body = json!({ "cols": cols, "rows": rows, "envs": environment(&wanted.envs) });
-    for (field, value) in [("shell", &wanted.shell), ("command", &wanted.line), ("cwd", &wanted.cwd)] {
-        if let Some(value) = value {
-            body[field] = json!(value);
-        }
-    }
-    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
-    let answer = client.call(Method::POST, &path, Some(&body)).await?;
-    match answer["id"].as_str() {
-        Some(id) => Ok(format!("{path}/{id}")),
-        None => {
-            Err(CommandError::failed("the server did not name the terminal")
-                .hint("it may be newer than this"))
-        }
-    }
-}
-
-/// What this terminal can show is known here alone.
-fn environment(envs: &Value) -> Value {
-    let mut envs = if envs.is_object() { envs.clone() } else { json!({}) };
-    if envs.get("TERM").is_none()
+    let mut envs = wanted.envs.clone();
+    // What this terminal can show is known here alone.
+    if !envs.contains_key("TERM")
         && let Ok(term) = std::env::var("TERM")
     {
-        envs["TERM"] = json!(term);
+        envs.insert("TERM".to_owned(), term);
     }
-    envs
+    let (shell, command, cwd) = (wanted.shell.clone(), wanted.line.clone(), wanted.cwd.clone());
+    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
+    let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
+    let terminal: Terminal = client.post(&path, &body).await?;
+    Ok(format!("{path}/{}", terminal.id))
 }
 
 type Socket = WebSocketStream<Stream>;
-
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Told {
-    #[serde(rename_all = "camelCase")]
-    Exit {
-        exit_code: i32,
-    },
-    Error {
-        message: String,
-    },
-    #[serde(other)]
-    Other,
-}
 
 /// Why one connection is over.
 enum Over {
@@ -186,8 +157,9 @@ impl Session<'_> {
     /// A server that was just started may not have its guests back. Keys would be lost, and nobody would know.
     async fn check_agent(&self) -> Result<(), Failure> {
         let (cols, rows) = screen::size();
-        let size = json!({ "cols": cols, "rows": rows });
-        match self.client.ask(Method::POST, &format!("{}/resize", self.path), Some(&size)).await {
+        let resized: Result<(), Failure> =
+            self.client.try_post(&format!("{}/resize", self.path), &ResizeTerminal { cols, rows }).await;
+        match resized {
             Err(failure) if failure.may_pass() => Err(failure),
             // A terminal that is closed still tells how it ended.
             _ => Ok(()),
@@ -229,7 +201,7 @@ impl Session<'_> {
                     if heard.elapsed() > SILENCE {
                         return Over::Lost;
                     }
-                    socket.send(Message::text(r#"{"type":"ping"}"#)).await
+                    socket.send(message(&TerminalRequest::Ping)).await
                 }
             };
             if sent.is_err() {
@@ -248,8 +220,7 @@ impl Session<'_> {
 
     async fn send_size(&self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
         let (cols, rows) = screen::size();
-        let resize = json!({ "type": "resize", "cols": cols, "rows": rows });
-        socket.send(Message::text(resize.to_string())).await
+        socket.send(message(&TerminalRequest::Resize { cols, rows })).await
     }
 
     fn heard(&mut self, message: Option<Result<Message, tungstenite::Error>>) -> Option<Over> {
@@ -270,17 +241,22 @@ impl Session<'_> {
                 None
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(Told::Exit { exit_code }) => Some(Over::Exit(exit_code)),
-                Ok(Told::Error { message }) => {
+                Ok(TerminalEvent::Exit { exit_code }) => Some(Over::Exit(exit_code)),
+                Ok(TerminalEvent::Error { message }) => {
                     let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
                     None
                 }
-                Ok(Told::Other) | Err(_) => None,
+                Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => None,
             },
             Message::Close(_) => Some(Over::Lost),
             _ => None,
         }
     }
+}
+
+fn message(request: &TerminalRequest) -> Message {
+    // Numbers and texts can always be written.
+    Message::text(serde_json::to_string(request).unwrap_or_default())
 }
 
 async fn next_keys(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {

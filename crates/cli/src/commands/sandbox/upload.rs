@@ -4,15 +4,16 @@ use std::io::{self, BufWriter, Read, Write as _};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::sandboxes::Sandbox;
+use workspace_api::snapshots::UploadedSnapshot;
 use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
 
 use super::super::report::{SkippedFields, warn_skipped};
-use super::super::run::create_with;
+use super::super::run;
 use super::with;
-use crate::args::{Began, SandboxCreate};
+use crate::args::SandboxCreate;
 use crate::context::Context;
 use crate::error::{CommandError, Result, io_hint};
 
@@ -20,16 +21,19 @@ use crate::error::{CommandError, Result, io_hint};
 const PIECE: usize = 256 << 10;
 
 /// Makes a sandbox.
-pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Value> {
+pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
     let tree = args.began.dir.as_deref().map(|path| read(context, path)).transpose()?;
     with(&args.server, async |client| {
-        let mut more = fields(&args.began);
+        let mut request = run::create_request(&args.making, args.timeout);
+        request.snapshot.clone_from(&args.began.snapshot);
+        request.provider = args.began.provider.as_ref().and_then(name);
+        request.materialize = args.began.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {
             let (archive, packing) = packed(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
-            more["snapshot"] = said(sent, packing)?["id"].take();
+            request.snapshot = Some(said(sent, packing)?.snapshot.id);
         }
-        create_with(client, &args.making, args.timeout, more).await
+        run::create(client, &request).await
     })
 }
 
@@ -43,18 +47,9 @@ fn read(context: &Context, path: &Path) -> Result<Tree> {
     Ok(preview.tree)
 }
 
-fn fields(began: &Began) -> Value {
-    let mut fields = json!({});
-    if let Some(snapshot) = &began.snapshot {
-        fields["snapshot"] = json!(snapshot);
-    }
-    if let Some(value) = began.provider.and_then(|provider| provider.to_possible_value()) {
-        fields["provider"] = json!(value.get_name());
-    }
-    if let Some(value) = began.materialize.and_then(|when| when.to_possible_value()) {
-        fields["materialize"] = json!(value.get_name());
-    }
-    fields
+/// Returns the name of a value of an option, which is also the API's.
+fn name(value: &impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
@@ -73,7 +68,7 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
 }
 
 /// What came of an upload. A server that takes no more ends the archive: its word is the one to tell.
-fn said(sent: Result<Value>, packing: Packing) -> Result<Value> {
+fn said(sent: Result<UploadedSnapshot>, packing: Packing) -> Result<UploadedSnapshot> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,
