@@ -1,4 +1,4 @@
-//! What the routes share, and the router that is made of their parts.
+//! The shared state of the routes, and the router that is built from their parts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,16 +30,16 @@ use crate::{
     templates,
 };
 
-/// What the routes share. Clones are the same.
+/// Shared state of the routes. Clones share it.
 #[derive(Clone)]
 pub struct App {
     /// The settings.
     pub settings: Arc<Settings>,
-    /// The SQL side.
+    /// Database of sandboxes, keys and owners.
     pub catalog: Catalog,
     /// The sandboxes.
     pub sandboxes: Service,
-    /// The snapshots and episodes of everybody. Whose they are is known to [`App::snapshots`]. Its calls block.
+    /// Snapshots and episodes of all owners. [`App::snapshots`] knows the owners. Its calls block.
     pub store: Store,
     pub(crate) turns: Arc<Turns>,
     pub(crate) answer_memory: Arc<OwnerMemory>,
@@ -47,15 +47,15 @@ pub struct App {
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
-    /// When the server was started.
+    /// Start time of the server.
     pub since: Instant,
     /// The audit log.
     pub audit: Audit,
-    /// The numbers.
+    /// Metrics for Prometheus.
     pub metrics: Metrics,
     /// The checks of `/ready`.
     pub readiness: Readiness,
-    /// Whether the server is stopping, and what is under way.
+    /// Shutdown flag and the count of requests in progress.
     pub shutdown: Shutdown,
     pub(crate) cache: Arc<Cache>,
     pub(crate) limiter: Arc<Limiter>,
@@ -67,12 +67,12 @@ pub struct Part {
     pub open: Router<App>,
     /// Routes that need a key; a handler gets its [`Caller`](crate::auth::Caller).
     pub closed: Router<App>,
-    /// What they are, for OpenAPI.
+    /// OpenAPI description of these routes.
     pub document: Description,
 }
 
 impl App {
-    /// Opens the audit log, and begins to count.
+    /// Opens the audit log and registers metrics and readiness checks.
     pub fn new(
         settings: Settings,
         catalog: Catalog,
@@ -111,7 +111,7 @@ impl App {
         })
     }
 
-    /// The snapshots, each for those whose it is.
+    /// Returns the snapshots with their owners.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { store: &self.store, catalog: &self.catalog }
     }
@@ -133,7 +133,7 @@ async fn answers(catalog: Catalog) -> Result<String, String> {
     }
 }
 
-/// The parts of the API. A new one is added here and nowhere else.
+/// Returns the parts of the API. A new one is added here and nowhere else.
 pub fn parts() -> Vec<Part> {
     vec![
         health::part(),
@@ -149,8 +149,8 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// The whole API. Everything needs a key but what a part says is open, paths that there are not included: who has
-/// no key learns nothing of what there is.
+/// Builds the whole API. Everything needs a key except the open routes of a part. Unknown paths need one,
+/// too, so that a caller without a key learns nothing about the paths.
 pub fn router(app: App, parts: Vec<Part>) -> Result<Router, serde_json::Error> {
     let description = openapi::describe(&parts);
     let (mut open, mut closed) = (openapi::routes(&description)?, Router::new());

@@ -32,10 +32,10 @@ const TEXT_MAX: usize = 4 << 10;
 /// Bytes of a text that are searched for secrets before it is cut, so that one that goes beyond the cut is still found.
 const SEARCHED_MAX: usize = 64 << 10;
 
-/// How grave it is.
+/// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
-    /// As it should be.
+    /// A successful operation.
     #[default]
     Info,
     /// Something was refused.
@@ -47,19 +47,19 @@ pub enum Level {
 /// Something that somebody did.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
-    /// How grave it is.
+    /// Severity of an entry.
     pub level: Level,
-    /// What it was, such as `sandbox.created`.
+    /// Name of the event, such as `sandbox.created`.
     pub event: &'static str,
-    /// In which sandbox.
+    /// Id of the sandbox, if there is one.
     pub sandbox_id: Option<String>,
     /// By whose key: the beginning of its hash.
     pub user: Option<String>,
-    /// In which request.
+    /// Id of the request, if there is one.
     pub request_id: Option<String>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: Option<u64>,
-    /// What else there is to say; patterns are redacted here.
+    /// Further fields; `AUDIT_REDACT` applies to these.
     pub details: Map<String, Value>,
 }
 
@@ -119,7 +119,7 @@ impl Audit {
         }
     }
 
-    /// How many entries were lost.
+    /// Returns the number of entries that could not be written.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Authentication by API key.
 //!
 //! A key is looked up by its BLAKE3 hash, so nothing compares keys byte by byte: how long the lookup takes tells
 //! at most about the hash, from which neither the key nor a key with a similar hash can be made.
@@ -28,34 +28,34 @@ use crate::owner_memory::Held;
 use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
 
-/// How long a key is believed without asking the catalog, where another node may have revoked it.
+/// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
 const BELIEVED: Duration = Duration::from_secs(5);
 const BELIEVED_MAX: usize = 10_000;
 /// Smaller answers are not counted.
 const ANSWER_MIN: usize = 64 << 10;
 
-/// Who is calling: what the key says.
+/// Authenticated caller, as described by its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
     /// The key.
     pub key_id: String,
-    /// Whose sandboxes it gives access to.
+    /// Owner whose sandboxes and snapshots the key gives access to.
     pub owner: String,
-    /// What its holder may do.
+    /// Role of the key.
     pub role: Role,
-    /// What its holder may use.
+    /// Limits of the key.
     pub limits: KeyLimits,
     /// The beginning of the key's hash, for the audit log.
     pub user: String,
 }
 
 impl Caller {
-    /// Whether everything is allowed.
+    /// Returns true for admin keys.
     pub fn is_admin(&self) -> bool {
         self.role == Role::Admin
     }
 
-    /// What it may do a minute. Admin keys have no limit but those given to them.
+    /// Returns the rate limits of the key. Admin keys have no limits but those given to them.
     fn rates(&self, app: &App) -> Rates {
         let usual = if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
         keys::rates(&self.limits, usual)

@@ -35,15 +35,16 @@ use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
-/// The most bytes of a step's action and data together, as JSON: so the index of the store holds them.
+/// Largest size of a step's action and data together, in bytes of JSON, so that they fit in the store's
+/// index.
 const TEXT_MAX: usize = 64 << 10;
-/// The most bytes of a step's insight diff as JSON. Entries beyond it are left out.
+/// Largest size of a step's insight diff in bytes of JSON. Entries beyond it are left out.
 const INSIGHT_MAX: usize = 64 << 10;
-/// Steps that are looked for at once when the server starts.
+/// Number of steps looked up at once when the server starts.
 const STEPS_AT_START: u32 = 10_000;
-/// A page of steps ends when it has so many bytes, though it may be shorter than asked for.
+/// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
-/// The most steps of a path that are sent at once.
+/// Largest number of steps of a path in one response.
 const PATH_MAX: u32 = 1_000;
 
 fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
@@ -153,7 +154,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
 }
 
-/// The limits of an owner, if there are any. Those who see everything may have any number.
+/// Returns the limits of an owner; `None` for admins.
 fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     scope.owner()?;
     let count = match app.settings.max_episodes_per_owner.0 {
@@ -163,7 +164,7 @@ fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     Some(EpisodeUsage { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 
-/// An error unless an owner may have one more.
+/// Fails with `EPISODE_LIMIT_EXCEEDED` if the owner may not have another episode.
 async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
     let (Some(owner), Some(limit)) = (scope.owner(), limit(app, scope)) else { return Ok(()) };
     let usage = app.catalog.episodes().usage(owner).await?;
@@ -185,7 +186,8 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
         .detail("setting", setting)
 }
 
-/// Notes whose a step is and puts it into the store. What is noted and was never put counts until the next start.
+/// Records the owner of a step and stores it. A step that is recorded but was never stored counts until the
+/// next start.
 async fn keep(
     app: App,
     limit: Option<EpisodeUsage>,
@@ -213,9 +215,9 @@ async fn keep(
     put
 }
 
-/// Forgets whose steps were that are not in the store any more, so that they do not count: the command line removed them, or
-/// the server ended between two writes. Only at the start: a step is noted before it is in the store. An empty store forgets
-/// nothing: its volume may not be mounted.
+/// Removes the owner records of steps that are no longer in the store, so that they do not count: the command
+/// line removed them, or the server ended between two writes. Runs only at startup, because a step is
+/// recorded before it is stored. An empty store removes nothing: its volume may not be mounted.
 pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
     let mut behind = String::new();
     loop {
@@ -244,7 +246,7 @@ async fn is_empty(store: &Store) -> Result<bool, StartError> {
     Ok(counts.snapshots == 0 && counts.episodes == 0)
 }
 
-/// The insight diff from the parent's snapshot to another.
+/// Returns the insight diff from the parent's snapshot to another.
 async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
     let Some(parent) = parent else {
         let message = "insight: there is nothing to compare with at the start of a search";
@@ -262,7 +264,7 @@ async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot
     .await
 }
 
-/// Leaves out entries at the end of a diff until it has no more than so many bytes.
+/// Drops entries from the end of a diff until it has at most `max` bytes.
 fn shortened(mut diff: Value, max: usize) -> Value {
     let mut len = json_len(&diff);
     if len <= max {
@@ -293,9 +295,11 @@ async fn fetch(
     Ok(Json(episode_to_api(find(&app, &scope(&caller), &id).await?)?))
 }
 
-/// Delete a step and all steps after it. Their snapshots stay.
+/// Delete a step and all steps after it.
+///
+/// Their snapshots stay.
 #[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path)), responses(
-    (status = 204, description = "They are gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(
@@ -342,8 +346,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// One of some steps that may not be deleted: it was neither made by the owner nor leads to a snapshot of theirs. A step
-/// whose snapshot was removed is still its maker's.
+/// Returns a step that the owner may not delete: one that they neither created nor that leads to a snapshot
+/// of theirs. A step whose snapshot was removed still belongs to its creator.
 async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
     let Some(owner) = scope.owner() else { return Ok(None) };
     let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -360,7 +364,9 @@ async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option
     Ok(None)
 }
 
-/// Get the steps from the start of a search to this one. Those whose snapshots were removed are left out.
+/// Get the steps from the start of a search to this one.
+///
+/// Those whose snapshots were removed are left out.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
     params(("id" = String, Path), EpisodePathQuery), responses(
     (status = 200, description = "The steps, the last ones if there are more than the limit", body = EpisodePath),
@@ -440,7 +446,7 @@ async fn best(
     Ok(Json(episode_to_api(find(&app, &scope, &best.id.to_string()).await?)?))
 }
 
-/// The best of those that nothing follows; more visits, then the newer, break a tie.
+/// Returns the leaf with the highest reward; more visits, then the newer id, break a tie.
 fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
     let parents: HashSet<EpisodeId> = episodes.iter().filter_map(|episode| episode.parent).collect();
     let better = |a: &EpisodeSummary, b: &EpisodeSummary| -> Ordering {
@@ -449,7 +455,7 @@ fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
     episodes.into_iter().filter(|episode| !parents.contains(&episode.id)).max_by(better)
 }
 
-/// A step that may be seen. Its id must be whole.
+/// Returns a step that is visible in the scope. The id must be complete.
 async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> {
     let id: EpisodeId = text.parse().map_err(|_| no_episode(text))?;
     let store = app.store.clone();
@@ -459,8 +465,8 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     seen.into_iter().next().ok_or_else(|| no_episode(text))
 }
 
-/// Looks for steps around one that may be seen, in a turn of the caller's, which is given back for what follows. Stops when the
-/// client leaves.
+/// Reads steps related to a visible one while holding the caller's permit, which is returned for further
+/// work. Cancelled when the client disconnects.
 async fn related<T: Send + 'static>(
     app: &App,
     turn: Turn,
@@ -472,13 +478,13 @@ async fn related<T: Send + 'static>(
     with_store(&app.store, move |store| Ok((look(store, &id)?, turn))).await
 }
 
-/// Those of some steps whose snapshots may be seen.
+/// Filters steps to those whose snapshots are visible in the scope.
 async fn seen(app: &App, scope: &Scope, episodes: Vec<Record>) -> Result<Vec<Record>, ApiError> {
     let visible = visible(app, scope, episodes.iter().map(|episode| episode.snapshot)).await?;
     Ok(episodes.into_iter().filter(|episode| visible.contains(&episode.snapshot)).collect())
 }
 
-/// Those of some snapshots that may be seen.
+/// Filters snapshots to those that are visible in the scope.
 async fn visible(
     app: &App,
     scope: &Scope,

@@ -1,4 +1,4 @@
-//! What the API answers when something is wrong.
+//! Errors of the API.
 //!
 //! An [`ApiError`] becomes an answer without a body that carries the error with it; `request.rs`, around every
 //! route, knows the request's id, writes the body, and logs what the caller is not told.
@@ -24,13 +24,13 @@ struct Inner {
 }
 
 impl ApiError {
-    /// An error with what its caller is told.
+    /// Creates an error with a message for the caller.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
         Self(Box::new(Inner { code, message, details: Map::new(), cause: None, headers: Vec::new() }))
     }
 
-    /// An error of the server's own: the caller is told that there was one, the log what it was.
+    /// Creates an internal error. The caller gets a general message, the log the cause.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let message = "something failed in the server; its log has the request's id";
         Self::new(error_codes::INTERNAL_ERROR, message).because(cause)
@@ -43,36 +43,36 @@ impl ApiError {
         self
     }
 
-    /// Adds what only the log is told.
+    /// Adds a cause, which only the log contains.
     #[must_use]
     pub fn because(mut self, cause: impl std::fmt::Display) -> Self {
         self.0.cause = Some(cause.to_string());
         self
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
     }
 
-    /// What kind of error it is.
+    /// Returns the error code.
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
-    /// What its caller is told.
+    /// Returns the message for the caller.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What only the log is told.
+    /// Returns the cause, which only the log contains.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
 
-    /// The body of its answer.
+    /// Returns the body of the response.
     pub fn body(&self, request_id: &str) -> ErrorBody {
         let Inner { code, message, details, .. } = &*self.0;
         ErrorBody {

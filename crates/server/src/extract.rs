@@ -1,4 +1,4 @@
-//! What handlers take from requests: like axum's own, but whatever is wrong is an [`ApiError`].
+//! Extractors like those of axum, whose rejections are [`ApiError`]s.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use workspace_api::error_codes;
 
 use crate::error::ApiError;
 
-/// Who sends a body slower than this is not waited for.
+/// Timeout for receiving a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body of JSON, of a request or an answer.
+/// JSON body of a request or response.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -31,7 +31,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// A body of JSON that may be left out, for requests in which nothing is required.
+/// JSON body that may be left out, for requests without required fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional<T>(pub T);
 
@@ -94,7 +94,7 @@ fn malformed(error: &serde_json::Error) -> ApiError {
         .detail("column", error.column())
 }
 
-/// The part of the address after `?`.
+/// Query parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<T>(pub T);
 
@@ -108,7 +108,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The variable parts of the path.
+/// Path parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 

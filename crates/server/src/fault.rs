@@ -1,4 +1,4 @@
-//! What goes wrong with sandboxes, as errors of the API.
+//! Maps errors of the sandbox service to errors of the API.
 
 use serde_json::json;
 use workspace_api::error::WRITTEN;
@@ -11,7 +11,7 @@ use workspace_state::DirectoryError;
 use crate::error::ApiError;
 use crate::store::cancelled;
 
-/// Most paths that an error names.
+/// Largest number of paths in the details of an error.
 const PATHS_MAX: usize = 100;
 
 impl From<SandboxError> for ApiError {
@@ -143,12 +143,12 @@ impl From<SandboxError> for ApiError {
     }
 }
 
-/// Whether the disk was full.
+/// Returns true if the disk or a quota is full.
 pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// What is said then.
+/// Creates the error for a full disk.
 pub(crate) fn no_room() -> ApiError {
     ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; make room, and try again")
 }

@@ -17,7 +17,7 @@ fn prefix(node: &str) -> String {
     format!("{PREFIX}{node}-")
 }
 
-/// Where the first key came from.
+/// Origin of the first key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The setting.

@@ -1,4 +1,4 @@
-//! For fuzz targets: what clients and settings say, without a server.
+//! Entry points for fuzz targets: messages of clients and settings, without a server.
 
 use axum::extract::Query;
 use axum::extract::ws::Message;

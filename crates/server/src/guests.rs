@@ -8,7 +8,7 @@ use crate::private::{self, PrivateError};
 use crate::serve::{ServeError, listen};
 use crate::settings::{GuestTransport, HostPort, Settings};
 
-/// What keeps the certificate that is made when none is set.
+/// File in `DATA_DIR` with the self-signed certificate that is used when none is set.
 const FILE: &str = "guests.pem";
 
 /// Why guest agents cannot be let in.

@@ -28,24 +28,24 @@ pub(crate) fn part() -> Part {
     }
 }
 
-/// The route of the port of its own, which needs no key.
+/// Returns the router of `METRICS_PORT`, which needs no key.
 pub(crate) fn metrics_router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(move || async move { text(&metrics) }))
 }
 
-/// Whether the server lives.
+/// Report that the server is alive.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
-    (status = 200, description = "It lives", body = Health),
+    (status = 200, description = "The server is alive", body = Health),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn health() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
-/// Whether the server can do its work, and what it found on this machine.
+/// Report whether the server is ready, with the results of its checks.
 #[utoipa::path(get, path = "/ready", tag = "system", security(()), responses(
-    (status = 200, description = "It can", body = ReadinessReport),
-    (status = 503, description = "It cannot; `Retry-After` says when to ask again", body = ReadinessReport),
+    (status = 200, description = "The server is ready", body = ReadinessReport),
+    (status = 503, description = "The server is not ready; `Retry-After` says when to retry", body = ReadinessReport),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
@@ -54,9 +54,11 @@ async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
     (status, Json(report))
 }
 
-/// Numbers for Prometheus. Admins only; `METRICS_PORT` serves them without a key on 127.0.0.1.
+/// Numbers for Prometheus.
+///
+/// Admins only; `METRICS_PORT` serves them without a key on 127.0.0.1.
 #[utoipa::path(get, path = "/metrics", tag = "system", responses(
-    (status = 200, description = "The numbers", body = String, content_type = "text/plain"),
+    (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

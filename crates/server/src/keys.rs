@@ -63,7 +63,7 @@ fn role_to_api(role: Role) -> KeyRole {
 #[openapi(paths(create, list, revoke))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/keys", get(list).post(create))
@@ -71,7 +71,9 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Make a key. Admins only; the key is shown this once.
+/// Create a key.
+///
+/// Admins only; the key is shown only once.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "keys", operation_id = "create_key", request_body = CreateKey, responses(
     (status = 201, description = "The key", body = CreatedKey),
     (status = "default", description = "An error", body = ErrorBody),
@@ -102,7 +104,9 @@ async fn create(
     Ok((StatusCode::CREATED, Json(CreatedKey { id, key })))
 }
 
-/// List all keys. Admins only.
+/// List all keys.
+///
+/// Admins only.
 #[utoipa::path(get, path = "/api/v1/keys", tag = "keys", operation_id = "list_keys", responses(
     (status = 200, description = "The keys", body = KeyList),
     (status = "default", description = "An error", body = ErrorBody),
@@ -113,9 +117,11 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
     Ok(Json(KeyList { items: keys.into_iter().map(key_to_api).collect::<Result<_, _>>()? }))
 }
 
-/// Revoke a key. Admins only; it takes effect at once.
+/// Revoke a key.
+///
+/// Admins only; it takes effect at once.
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "The key's id")), responses(
-    (status = 204, description = "It is revoked"),
+    (status = 204, description = "Revoked"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn revoke(

@@ -24,10 +24,10 @@ usage: workspace-server [--config FILE] [--print-config]
 
 Every setting is also an environment variable; docs/settings.md lists them.";
 
-/// Where `workspace` looks for a server.
+/// Default server URL of the command line.
 const USUAL_ADDRESS: &str = "http://127.0.0.1:8080";
 
-/// How long threads have to end when everything else has.
+/// Time for threads to end at shutdown.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Task {
@@ -146,7 +146,7 @@ async fn announce(started: &Started) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// What runs sandboxes, why, and what it cannot do here.
+/// Describes the runtime: its name, the reason for the choice, and missing features.
 async fn runtime(started: &Started) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
@@ -157,7 +157,7 @@ async fn runtime(started: &Started) -> String {
     }
 }
 
-/// What makes workspaces, and why nothing better does.
+/// Describes the workspace provider and the reason for the choice.
 fn workspaces(started: &Started) -> String {
     let chosen = started.app.sandboxes.workspaces().chosen();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
@@ -198,7 +198,8 @@ fn announcement(started: &Started, runtime: &str) -> String {
     )
 }
 
-/// What `workspace` has to be told to find this server and its key; nothing if all is where it looks.
+/// Returns the environment variables that the command line needs to find this server and its key; empty if
+/// the defaults are right.
 fn invitation(started: &Started) -> String {
     let (address, data) = (started.address.to_string(), &started.app.settings.data_dir);
     let mut text = String::new();
@@ -213,7 +214,7 @@ fn invitation(started: &Started) -> String {
     text
 }
 
-/// Where the data is when nobody says.
+/// Returns the default data directory.
 fn usual_data() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));

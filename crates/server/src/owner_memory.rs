@@ -13,10 +13,10 @@ const ANSWERS: usize = 128 << 20;
 /// Bytes of names, attributes and the places of content that the archives of one owner may have together while they come.
 /// Enough for one with as many files as an archive may have.
 pub(crate) const UPLOADS: usize = 768 << 20;
-/// One permit stands for so many bytes.
+/// Bytes per permit.
 const UNIT: usize = 4 << 10;
 
-/// As much memory for every owner.
+/// Memory budget per owner.
 #[derive(Debug)]
 pub(crate) struct OwnerMemory(PerOwner);
 
@@ -31,7 +31,7 @@ impl OwnerMemory {
         Self::new(UPLOADS)
     }
 
-    /// So many bytes for each owner.
+    /// Creates a budget of `bytes` for each owner.
     pub(crate) fn new(bytes: usize) -> Self {
         Self(PerOwner::new(bytes / UNIT))
     }
@@ -56,7 +56,7 @@ impl Held {
         self.grow_by(json_size(data))
     }
 
-    /// The same for so many bytes.
+    /// Reserves `bytes`. Returns false if the owner's budget is used up.
     pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-/// As many permits for every owner, or for anything else that has a name.
+/// Semaphores with the same number of permits, one per owner or other name.
 #[derive(Debug)]
 pub(crate) struct PerOwner {
     each: usize,

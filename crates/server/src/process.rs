@@ -36,7 +36,7 @@ use crate::time::time;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
-/// As many milliseconds as guests can be told.
+/// Largest timeout in milliseconds that the guest protocol can carry.
 const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -56,12 +56,15 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Run a command. Answers with its result, or with a stream of what it does. It has ended when its shell has; what it
-/// leaves behind in the background runs on until the sandbox ends, and is listed by `processes`. The same request with the same
-/// `Idempotency-Key` runs nothing again: it gets the command that the first one began, while it runs and after.
+/// Run a command.
+///
+/// Responds with its result, or with a stream of events. The command has ended when its shell has; processes
+/// that it leaves in the background keep running until the sandbox ends, and are listed by `processes`. The
+/// same request with the same `Idempotency-Key` runs nothing again: it gets the command of the first
+/// request, while it runs and after.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
     params(("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
+        ("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
     request_body = RunCommand, responses(
     (status = 200, description = "Its result; with `stream`, events", content(
         (CommandResult = "application/json"), (ServerSentEvent = "text/event-stream"))),
@@ -122,14 +125,14 @@ async fn run(
     Ok(response)
 }
 
-/// The claim of a request that may come again.
+/// Creates the claim of an idempotency key for a request.
 fn claim(key: String, caller: &Caller, order: &RunCommand) -> Result<NewClaim, ApiError> {
     let bytes = serde_json::to_vec(order).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
     Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
 }
 
-/// Ends a command when it is dropped, as it is with a request whose client is gone.
+/// Kills a command when it is dropped, which happens when the client disconnects.
 struct Killer(Option<(Service, Scope, String, String)>);
 
 impl Killer {
@@ -153,8 +156,8 @@ impl Drop for Killer {
     }
 }
 
-/// Waits for a command, and takes up to `most` bytes of what it printed, fewer when the owner's answers take up too much
-/// memory.
+/// Waits for a command and collects up to `most` bytes of its output, fewer if the owner's responses use too
+/// much memory.
 async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result<CommandResult, ApiError> {
     let (mut out, mut err, mut truncated, mut left) = (Vec::new(), Vec::new(), false, most);
     let mut output = command.output(0).await?;
@@ -194,7 +197,7 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
         .detail("commandId", command.id.clone()))
 }
 
-/// How many of the first `most` bytes to take, so that text is not cut off inside a character.
+/// Returns how many of the first `most` bytes to take without cutting a UTF-8 character.
 pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
     if data.len() <= most {
         return data.len();
@@ -205,7 +208,7 @@ pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
     }
 }
 
-/// What it printed is not lost with the error.
+/// Creates an error that carries the command's output.
 fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
     ApiError::new(code, message)
         .detail("commandId", result.command_id)
@@ -268,10 +271,12 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
     })
 }
 
-/// What a command printed and prints, as events. `Last-Event-ID` goes on where a lost stream ended.
+/// Stream the output of a command as events.
+///
+/// `Last-Event-ID` resumes a lost stream.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
     params(("id" = String, Path), ("command" = String, Path), OutputQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received")),
+        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last event that was received")),
     responses(
         (status = 200, description = "Events", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = "default", description = "An error", body = ErrorBody),
@@ -290,7 +295,7 @@ async fn output(
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 
-/// The id of the last event that a client received; none if it says nothing of one.
+/// Parses the header `Last-Event-ID`; `None` if it is absent.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -300,11 +305,12 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError
     })
 }
 
-/// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15. Of a command
-/// that ended and left nothing, `COMMAND_NOT_RUNNING`.
+/// Send a signal to a command and all processes that it started, also to those that it left behind.
+///
+/// Without a body, 15 (SIGTERM). A command that exited and left nothing behind gets `COMMAND_NOT_RUNNING`.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
     params(("id" = String, Path), ("command" = String, Path)), request_body = Option<KillCommand>, responses(
-    (status = 204, description = "It was sent"),
+    (status = 204, description = "Sent"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn kill(
@@ -322,10 +328,10 @@ async fn kill(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Give a command something to read.
+/// Write to the stdin of a command.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/stdin", tag = "process", operation_id = "write_stdin",
     params(("id" = String, Path), ("command" = String, Path)), request_body = CommandInput, responses(
-    (status = 204, description = "It was passed on"),
+    (status = 204, description = "Accepted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn input(

@@ -23,8 +23,10 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// List the processes that commands and terminals started and that run now. Processes that a command leaves behind when
-/// it ends run on until the sandbox ends; to end them earlier, send a signal to that command (`kill`).
+/// List the running processes that commands and terminals started.
+///
+/// Processes that a command leaves behind when it exits keep running until the sandbox ends; to end them
+/// earlier, send a signal to that command (`kill`).
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/processes", tag = "process", operation_id = "list_processes",
     params(("id" = String, Path)), responses(
     (status = 200, description = "The processes", body = ProcessList),

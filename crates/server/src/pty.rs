@@ -78,10 +78,10 @@ fn record(app: &App, caller: &Caller, request: &RequestId, event: &'static str, 
     app.audit.record(Entry { sandbox_id, ..Entry::by(event, caller, request, details) });
 }
 
-/// Give a terminal another size.
+/// Resize a terminal.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/pty/{pty}/resize", tag = "pty", operation_id = "resize_terminal",
     params(("id" = String, Path), ("pty" = String, Path)), request_body = ResizeTerminal, responses(
-    (status = 204, description = "It has that size"),
+    (status = 204, description = "Resized"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn resize(
@@ -100,10 +100,10 @@ async fn resize(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Close a terminal and end all that runs in it.
+/// Close a terminal and end all its processes.
 #[utoipa::path(delete, path = "/api/v1/sandboxes/{id}/pty/{pty}", tag = "pty", operation_id = "close_terminal",
     params(("id" = String, Path), ("pty" = String, Path)), responses(
-    (status = 204, description = "It is closed"),
+    (status = 204, description = "Closed"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn close(
@@ -117,7 +117,7 @@ async fn close(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Connect to a terminal by WebSocket. What it showed comes first.
+/// Connect to a terminal by WebSocket. Output that is kept comes first.
 ///
 /// The client sends `{"type":"input","data":BASE64}`, `{"type":"resize","cols":N,"rows":N}` and `{"type":"ping"}`,
 /// or input as binary messages. The server sends `output`, `exit`, `pong` and `error`, and pings. A connection over

@@ -1,4 +1,4 @@
-//! How many requests a key may make: a bucket of tokens per key and class that fills again over a minute.
+//! Rate limits: a token bucket per key and class that refills over a minute.
 //!
 //! A request that the server refuses as invalid costs its class nothing. It is counted in a bucket of its own
 //! ([`Class::Refused`]), so that invalid requests cannot come without a limit either.
@@ -19,7 +19,7 @@ const MINUTE: f64 = 60.0;
 /// More buckets than this are never kept. A full bucket says nothing and is the first to go.
 const BUCKETS_MAX: usize = 10_000;
 
-/// What a request counts as.
+/// Class of a request, which has a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Making a sandbox.
@@ -28,7 +28,7 @@ pub enum Class {
     Run,
     /// Making sandboxes from another one's state.
     Fork,
-    /// Everything else.
+    /// All other requests.
     Other,
     /// A request of any class that was refused as invalid.
     Refused,
@@ -60,7 +60,7 @@ impl Class {
     }
 }
 
-/// What a key may do a minute; `None` is without a limit.
+/// Requests per minute by class; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     /// Sandboxes made.
@@ -69,7 +69,7 @@ pub struct Rates {
     pub run: Option<u32>,
     /// Times that a sandbox is forked.
     pub fork: Option<u32>,
-    /// Everything else.
+    /// All other requests.
     pub other: Option<u32>,
 }
 
@@ -111,12 +111,12 @@ struct Bucket {
     limit: u32,
 }
 
-/// What became of a request.
+/// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
-    /// How many a minute are allowed.
+    /// Requests allowed per minute.
     pub limit: u32,
-    /// How many are left now.
+    /// Requests left now.
     pub remaining: u32,
     /// When all of them are there again.
     pub reset: Duration,
@@ -125,7 +125,7 @@ pub struct Verdict {
 }
 
 impl Limiter {
-    /// As the settings say.
+    /// Creates a limiter with the limits of the settings.
     pub fn new(settings: &Settings) -> Self {
         let rates = Rates {
             create: Some(settings.rate_limit_create),
@@ -136,7 +136,7 @@ impl Limiter {
         Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
     }
 
-    /// What keys without limits of their own may do.
+    /// Returns the limits of keys without limits of their own.
     pub fn rates(&self) -> Rates {
         self.rates
     }

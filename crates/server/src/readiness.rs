@@ -1,4 +1,4 @@
-//! Whether the server can do its work: a list of named checks that parts of the server add to.
+//! Readiness of the server: a list of named checks that parts of the server add to.
 
 mod sandboxes;
 
@@ -11,15 +11,15 @@ use workspace_api::system::{ReadinessCheck, ReadinessReport};
 
 pub(crate) use sandboxes::add_checks;
 
-/// A check that takes longer has failed.
+/// Timeout after which a check counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Anyone may ask, so the answer is kept for a moment.
+/// Cache lifetime of a report. Anyone may request it.
 const KEPT: Duration = Duration::from_secs(1);
 
 type Answer = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
 
-/// The checks. Clones are the same.
+/// Readiness checks. Clones share them.
 #[derive(Clone, Default)]
 pub struct Readiness {
     checks: Arc<SyncMutex<Vec<(&'static str, Ask)>>>,
@@ -27,7 +27,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Adds a check. It answers with what there is to say, or with what is wrong; anyone may read either.
+    /// Adds a check. It returns a message, or an error message; anyone may read either.
     pub fn add<F>(&self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
@@ -36,7 +36,7 @@ impl Readiness {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner).push((name, ask));
     }
 
-    /// What the checks say.
+    /// Runs the checks, or returns the cached report.
     pub async fn report(&self) -> ReadinessReport {
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last

@@ -1,5 +1,5 @@
-//! What happens to every request, whichever route it takes: an id, limits, the log line, the numbers, the form of
-//! errors, the headers that protect browsers, and the refusal of new requests while the server stops.
+//! Middleware around every route: request id, limits, log line, metrics, error bodies, security headers, and
+//! the refusal of new requests during shutdown.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ const HEADERS_MAX: usize = 16 << 10;
 const ID_MAX: usize = 100;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What protects browsers. A page that needs more says so itself.
+/// Security headers for browsers. A page that needs other values sets them itself.
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -42,7 +42,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// The id of a request: in its answer, in its log lines, in its errors.
+/// Id of a request, which is in its response, log lines and errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(pub String);
 
@@ -55,11 +55,11 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// The address that a request came from.
+/// Address of the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
-/// Around every route and the answer for paths that there are not.
+/// Wraps every route and the fallback for unknown paths.
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
@@ -112,7 +112,7 @@ fn within_limits(request: &Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A handler that panics answers with an error instead of taking its connection with it.
+/// Turns a panic of a handler into an internal error, so that the connection survives.
 async fn caught(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
@@ -122,7 +122,7 @@ async fn caught(handler: impl Future<Output = Response>) -> Response {
     .await
 }
 
-/// The caller's id when it is plain, else a new one.
+/// Returns the caller's request id if it is plain text, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |id: &&str| {
         let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -132,8 +132,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
-/// Method and pattern of the request's route. A raw path or an invented method could be anything, and each would
-/// make a series of numbers of its own.
+/// Returns method and pattern of the request's route. Raw paths and unknown methods would each create a
+/// metric series.
 fn endpoint(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let known = [
@@ -149,7 +149,7 @@ fn endpoint(request: &Request) -> String {
     format!("{method} {}", route.unwrap_or("(none)"))
 }
 
-/// Writes an error's body, now that the id is known, and what the caller is not told into the log.
+/// Writes the body of an error, now that the request id is known, and logs its cause.
 fn render(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     if let Some(cause) = error.cause() {
@@ -162,7 +162,7 @@ fn render(response: Response, id: &str) -> Response {
     Response::from_parts(parts, bytes)
 }
 
-/// Says when to try again, wherever that may help and nothing else said it.
+/// Adds `Retry-After` where a retry may help and the header is not set.
 fn add_retry_after(response: &mut Response) {
     if !matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         return;

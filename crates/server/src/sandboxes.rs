@@ -71,14 +71,17 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Whose sandboxes a caller sees.
+/// Returns the sandboxes that a caller sees: all for admins, else their own.
 pub(crate) fn scope(caller: &Caller) -> Scope {
     if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
 }
 
-/// Make a sandbox. It runs when this answers. The same request with the same `Idempotency-Key` makes no second one.
+/// Create a sandbox.
+///
+/// It is running when the response is sent. The same request with the same `Idempotency-Key` creates no
+/// second one.
 #[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox", request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
     responses(
         (status = 201, description = "The sandbox", body = Sandbox),
         (status = "default", description = "An error", body = ErrorBody),
@@ -159,13 +162,13 @@ async fn list(
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
-/// The place in the list that `next` of a page names.
+/// Parses `next` of a page: creation time and id of the last sandbox on it.
 fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiError> {
     let parsed = cursor.split_once('.').and_then(|(time, id)| Some((time.parse().ok()?, id.to_owned())));
     parsed.filter(|_| page.is_none()).ok_or_else(wrong_cursor)
 }
 
-/// The error of a cursor that no page named, or that is given with a page.
+/// Creates the error for a cursor that is invalid, or given together with a page.
 pub(crate) fn wrong_cursor() -> ApiError {
     let message = "cursor: what `next` of a page says is allowed, without `page`";
     ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
@@ -196,7 +199,7 @@ async fn fetch(
     Ok(Json(sandbox_to_api(app.sandboxes.get(&scope(&caller), &id).await?)?))
 }
 
-/// Give a sandbox other labels.
+/// Replace the labels of a sandbox.
 #[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = UpdateSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
@@ -215,10 +218,12 @@ async fn patch(
     Ok(Json(sandbox_to_api(view)?))
 }
 
-/// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
+/// Delete a sandbox and end all its processes.
+///
+/// Its workspace is deleted, too, unless it is to be kept.
 #[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteSandboxQuery), responses(
-    (status = 200, description = "It is gone, its workspace is kept", body = DeletedSandbox),
-    (status = 204, description = "It is gone"),
+    (status = 200, description = "Deleted; the workspace is kept", body = DeletedSandbox),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(
@@ -248,9 +253,9 @@ fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
 }
 
-/// End several sandboxes, at most 1,000: as many as one fork makes.
+/// Delete several sandboxes, at most 1,000: as many as one fork creates.
 #[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
-    (status = 200, description = "What became of them", body = BatchDeleted),
+    (status = 200, description = "Results", body = BatchDeleted),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove_many(
@@ -280,7 +285,7 @@ async fn remove_many(
     Ok(Json(BatchDeleted { succeeded, failed }))
 }
 
-/// Let a sandbox live longer.
+/// Extend the lifetime of a sandbox.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = ExtendSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
@@ -298,7 +303,7 @@ async fn extend(
     Ok(Json(sandbox_to_api(view)?))
 }
 
-/// What commands in a sandbox printed, the last lines of all of them in the order of time.
+/// Get the last lines of output of all commands of a sandbox, in the order of time.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", operation_id = "sandbox_logs", params(("id" = String, Path), LogsQuery), responses(
     (status = 200, description = "The lines", body = Logs),
     (status = "default", description = "An error", body = ErrorBody),
@@ -315,9 +320,9 @@ async fn logs(
     Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
 }
 
-/// What a sandbox uses.
+/// Get the resource usage of a sandbox.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", operation_id = "sandbox_stats", params(("id" = String, Path)), responses(
-    (status = 200, description = "What it uses", body = SandboxStats),
+    (status = 200, description = "The resource usage", body = SandboxStats),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn stats(
@@ -329,14 +334,14 @@ async fn stats(
     Ok(Json(stats_to_api(id, &stats)?))
 }
 
-/// How creations of sandboxes went.
+/// Statistics of sandbox creations.
 #[derive(Debug, Default)]
 pub(crate) struct Creations {
     took: Mutex<Histogram>,
     failures: Mutex<Failures>,
 }
 
-/// Creations that failed since the last one that did not.
+/// Creations that failed since the last success.
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
@@ -357,8 +362,8 @@ impl Creations {
         }
     }
 
-    /// The message of the last failure, if at least `least` creations failed one after another, the last of them not
-    /// longer than `recent` ago. After that a server that is asked for sandboxes no more is tried again.
+    /// Returns the message of the last failure if at least `least` consecutive creations failed, the last of
+    /// them at most `recent` ago. After that, a server without requests for sandboxes counts as ready again.
     pub(crate) fn failing(&self, least: u32, recent: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, message) = failures.last.as_ref()?;
@@ -366,8 +371,8 @@ impl Creations {
     }
 }
 
-/// Reports whether a creation failed for a reason that lies with the server. What is in a template or a snapshot may not fit on
-/// any disk, and under limits of the caller's own nothing may fit.
+/// Returns true if a creation failed because of the server. A template or snapshot may be too large for any
+/// disk, and limits of the caller's own may be too small.
 fn is_of_server(error: &ApiError, choices: Choices) -> bool {
     match error.code() {
         error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
@@ -378,7 +383,7 @@ fn is_of_server(error: &ApiError, choices: Choices) -> bool {
     }
 }
 
-/// The lines for Prometheus.
+/// Renders the metrics of sandboxes.
 pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
     head(text, "sandbox_total", "gauge", "Sandboxes by state.");
     for (state, count) in service.counts() {

@@ -39,11 +39,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that the system holds for a client before it has room for them. Half of it must go in [`WRITE_TIMEOUT`].
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 128 << 10;
-/// How long answers that are ready have to leave when the server stops.
+/// Timeout for sending responses that are complete when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long before the end of `SHUTDOWN_TIMEOUT` long work is cancelled; at most half of it.
+/// Time before the end of `SHUTDOWN_TIMEOUT` at which long work is cancelled; at most half of it.
 const CANCEL_BEFORE: Duration = Duration::from_secs(2);
-/// How long sandboxes have to be let go.
+/// Timeout for detaching from sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two attempts to accept when the machine has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -65,12 +65,12 @@ pub enum ServeError {
     Description(#[from] serde_json::Error),
 }
 
-/// Where a server listens.
+/// Address on which a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// Address and port.
     pub socket: SocketAddr,
-    /// Whether with TLS.
+    /// True if it uses TLS.
     pub tls: bool,
 }
 
@@ -114,12 +114,12 @@ impl Server {
         Ok(Self { app, api, metrics })
     }
 
-    /// Where the API is.
+    /// Returns the address of the API.
     pub fn address(&self) -> io::Result<Address> {
         Ok(Address { socket: self.api.listener.local_addr()?, tls: self.api.tls.is_some() })
     }
 
-    /// Where the numbers are that need no key.
+    /// Returns the address of the metrics that need no key, if there is one.
     pub fn metrics_address(&self) -> io::Result<Option<SocketAddr>> {
         self.metrics.as_ref().map(|metrics| metrics.listener.local_addr()).transpose()
     }

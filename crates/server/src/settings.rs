@@ -24,17 +24,17 @@ pub use value::{
 pub struct Declared {
     /// Its name in the file; in capitals, that of its variable.
     pub name: &'static str,
-    /// What it is when nobody sets it.
+    /// Default value.
     pub default: Fallback,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: &'static str,
-    /// Whether its value is never shown.
+    /// True if the value is never shown.
     pub secret: bool,
-    /// What it does.
+    /// Description for `docs/settings.md`.
     pub doc: &'static str,
 }
 
-/// What a setting is when nobody sets it.
+/// Default value of a setting.
 #[derive(Debug, Clone, Copy)]
 pub enum Fallback {
     /// Always the same.
@@ -45,12 +45,12 @@ pub enum Fallback {
     Found(&'static str, fn(&Surroundings) -> Option<String>),
 }
 
-/// Everything that is wrong with the settings.
+/// All errors in the settings.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct SettingsError(pub Vec<Wrong>);
 
-/// One thing that is wrong with the settings.
+/// An error in the settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Wrong {

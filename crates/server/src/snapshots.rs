@@ -47,7 +47,7 @@ use crate::store::blocking;
 #[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
 struct Document;
 
-/// Longest time that the removal of a snapshot waits for the files of deleted sandboxes.
+/// Timeout for the removal of a snapshot to wait for the files of deleted sandboxes.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The routes of this file and those below it.
@@ -80,7 +80,9 @@ async fn list(
     Ok(Json(app.snapshots().page(&scope(&caller), query).await?))
 }
 
-/// Make a snapshot: the body is a tar, plain or compressed with gzip or zstd. Set-id bits are dropped.
+/// Create a snapshot from a tar archive, plain or compressed with gzip or zstd.
+///
+/// Set-id bits are dropped.
 #[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "upload_snapshot", params(UploadSnapshotQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
     (status = 201, description = "The snapshot", body = UploadedSnapshot),
@@ -103,7 +105,9 @@ async fn upload(
     Ok((StatusCode::CREATED, Json(upload_to_api(report)?)))
 }
 
-/// Get a snapshot. Its id must be whole.
+/// Get a snapshot.
+///
+/// Its id must be complete.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path)), responses(
     (status = 200, description = "The snapshot", body = Snapshot),
     (status = "default", description = "An error", body = ErrorBody),
@@ -118,9 +122,11 @@ async fn fetch(
     Ok(Json(blocking(move || snapshot_to_api(snapshot, &store.references()?)).await?))
 }
 
-/// Remove a snapshot that no reference points to and nothing uses. What only it holds goes with the next collection.
+/// Delete a snapshot that no reference points to and nothing uses.
+///
+/// The next garbage collection frees its content.
 #[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path)), responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(

@@ -73,18 +73,18 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// Of work that was cancelled. Where a client is left to hear it, the server is stopping.
+/// Creates the error of cancelled work. If the client is still connected, the server is stopping.
 pub(crate) fn cancelled() -> ApiError {
     ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping")
 }
 
-/// Of a snapshot that is not there, and of one that is none of the caller's business.
+/// Creates the error for a snapshot that does not exist or that the caller may not see.
 pub(crate) fn no_snapshot(id: &str) -> ApiError {
     ApiError::new(error_codes::SNAPSHOT_NOT_FOUND, format!("there is no snapshot `{id}`"))
         .detail("snapshotId", id)
 }
 
-/// Whether a full disk is behind it.
+/// Returns true if a full disk caused the error.
 pub(crate) fn has_no_room(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_full))

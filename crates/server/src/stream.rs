@@ -1,4 +1,4 @@
-//! The output of a command as a stream of events.
+//! Streams the output of a command as server-sent events.
 //!
 //! Each event has the offset of the byte behind it as its id, so whoever lost the connection goes on from there. A
 //! client that reads slowly slows its own stream: what it has not taken stays in the command's files.

@@ -26,9 +26,11 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// The server as a whole. Admins only.
+/// Get statistics of the server.
+///
+/// Admins only.
 #[utoipa::path(get, path = "/api/v1/stats", tag = "system", operation_id = "system_stats", responses(
-    (status = 200, description = "The server", body = SystemStats),
+    (status = 200, description = "The statistics", body = SystemStats),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
@@ -62,9 +64,11 @@ fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     })
 }
 
-/// Clear away what expired, what belongs to nobody and what no snapshot holds any more. Admins only.
+/// Collect garbage: remove expired and orphaned sandboxes, orphaned workspaces, and unused layers.
+///
+/// Admins only.
 #[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
-    (status = 200, description = "What was cleared away", body = GcReport),
+    (status = 200, description = "Result of the collection", body = GcReport),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn collect(

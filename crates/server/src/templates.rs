@@ -27,7 +27,7 @@ use crate::fault::{is_full, no_room};
 use crate::request::RequestId;
 use crate::time::time;
 
-/// Who sends nothing for so long is gone.
+/// Idle timeout of an import.
 const SILENCE: Duration = Duration::from_secs(60);
 
 #[derive(OpenApi)]
@@ -43,7 +43,7 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// List templates, those that are here and those that are known.
+/// List templates, present ones and others that are known.
 #[utoipa::path(get, path = "/api/v1/templates", tag = "templates", operation_id = "list_templates", responses(
     (status = 200, description = "The templates", body = Vec<Template>),
     (status = "default", description = "An error", body = ErrorBody),
@@ -65,8 +65,10 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
     })
 }
 
-/// Import a template: the body is a tar, compressed or not, of a root filesystem, of what `docker save` writes, or of
-/// an OCI layout. Admins only.
+/// Import a template.
+///
+/// The body is a tar archive, plain or compressed: of a root filesystem, the output of `docker save`, or an OCI
+/// layout. Admins only.
 #[utoipa::path(put, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "import_template",
     params(("name" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
@@ -101,8 +103,8 @@ async fn import(
     Ok((StatusCode::CREATED, Json(template_to_api(template)?)))
 }
 
-/// Puts a body into a file as it comes. One that cannot be kept is taken to its end all the same: a client that is
-/// cut off while it sends does not hear why.
+/// Writes a body to a file as it arrives. After a write error it is still read to its end, because a client
+/// that is cut off while it sends does not get the error.
 async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
@@ -136,10 +138,12 @@ fn too_large(max: u64) -> ApiError {
         .detail("setting", "MAX_TEMPLATE")
 }
 
-/// Remove a template of which there is no sandbox. Admins only.
+/// Remove a template that no sandbox uses.
+///
+/// Admins only.
 #[utoipa::path(delete, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "remove_template",
     params(("name" = String, Path)), responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(

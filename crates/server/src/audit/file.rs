@@ -188,7 +188,7 @@ fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     Ok(newline.map_or(length, |at| start + at as u64 + 1))
 }
 
-/// The same path with another ending behind its name.
+/// Appends an ending to the file name of a path.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");

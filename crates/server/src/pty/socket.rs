@@ -1,4 +1,4 @@
-//! One connection to a terminal.
+//! A WebSocket connection to a terminal.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size}
 use crate::app::App;
 use crate::error::ApiError;
 
-/// Pings that a client may leave unanswered before it is taken for gone.
+/// Number of unanswered pings after which the client counts as disconnected.
 const PINGS: u32 = 3;
-/// How long a goodbye may take.
+/// Timeout for sending the close frame.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A message of a client, understood.
+/// A parsed message of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// To be typed into the terminal.
+    /// Input for the terminal.
     Type(Vec<u8>),
     Resize(Size),
     Ping,
     Nothing,
 }
 
-/// Understands a message of a client, or says what is wrong with it.
+/// Parses a message of a client. Fails with an explanation for the client.
 pub(crate) fn understand(message: &Message) -> Result<Request, String> {
     let request = match message {
         Message::Binary(data) => return Ok(Request::Type(data.to_vec())),
@@ -62,11 +62,11 @@ pub(super) struct Session {
     pub(super) binary: bool,
 }
 
-/// Why a connection ends.
+/// Reason for which a connection ends.
 enum Over {
-    /// The client is gone; the terminal stays.
+    /// The client disconnected; the terminal stays open.
     Gone,
-    /// Nothing came from the client for too long, or it does not read; the terminal stays.
+    /// The client sent nothing for too long, or does not read; the terminal stays open.
     Silent,
     /// The terminal is closed.
     Closed,
@@ -170,7 +170,7 @@ impl Session {
         Ok(())
     }
 
-    /// What to answer, or what was wrong.
+    /// Handles a message. Returns the reply, or an error message for the client.
     async fn hear(&self, message: Message) -> Result<Option<Message>, String> {
         match understand(&message)? {
             Request::Nothing => {}
@@ -191,7 +191,7 @@ impl Session {
     }
 }
 
-/// A terminal whose shell has ended is closed.
+/// Maps the error of a terminal whose shell has exited to `PTY_CLOSED`.
 pub(super) fn closed(error: SandboxError, pty: &str) -> ApiError {
     match error {
         SandboxError::CommandEnded { .. } => {

@@ -53,12 +53,14 @@ async fn shown(app: &App, record: Record) -> Result<Snapshot, ApiError> {
     blocking(move || snapshot_to_api(record, &store.references()?)).await
 }
 
-/// Takes down in the audit log what was done with a sandbox.
+/// Records an operation on a sandbox in the audit log.
 fn tell(app: &App, id: &str, entry: Entry) {
     app.audit.record(Entry { sandbox_id: Some(id.to_owned()), ..entry });
 }
 
-/// Make what a sandbox holds a snapshot. Everything in it stands still while it is read, and goes on.
+/// Commit the workspace of a sandbox as a snapshot.
+///
+/// Its processes are frozen while the workspace is read.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Option<CommitSandbox>, responses(
     (status = 201, description = "The snapshot", body = CommittedSandbox),
     (status = "default", description = "An error", body = ErrorBody),
@@ -83,8 +85,10 @@ pub(super) async fn commit(
     Ok((StatusCode::CREATED, Json(committed)))
 }
 
-/// Make a running sandbox hold another snapshot, in place. Processes that are in `/workspace` itself go on in the restored one;
-/// those that are in a directory below it, or have something of it open or mapped, end.
+/// Restore a snapshot in a running sandbox.
+///
+/// Processes whose working directory is `/workspace` itself keep running in the restored workspace; those in
+/// a directory below it, or with a file of it open or mapped, are ended.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path)), request_body = RestoreSandbox, responses(
     (status = 200, description = "The sandbox", body = RestoredSandbox),
     (status = "default", description = "An error", body = ErrorBody),
@@ -107,7 +111,9 @@ pub(super) async fn restore(
     Ok(Json(RestoredSandbox { sandbox, ended, frozen }))
 }
 
-/// Make sandboxes like one, that hold what it holds now. All of them run when this answers, or none is made.
+/// Fork a sandbox: create sandboxes with its present workspace.
+///
+/// All of them are running when the response is sent, or none is created.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = Option<ForkSandbox>, responses(
     (status = 201, description = "The sandboxes", body = ForkedSandbox),
     (status = "default", description = "An error", body = ErrorBody),
@@ -141,9 +147,9 @@ pub(super) async fn fork(
     Ok((StatusCode::CREATED, Json(ForkedSandbox { snapshot, sandboxes, frozen })))
 }
 
-/// Tell what a sandbox changed in its workspace.
+/// Get the changes in the workspace of a sandbox.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/changes", tag = "sandboxes", operation_id = "get_changes", params(("id" = String, Path), DiffQuery), responses(
-    (status = 200, description = "What differs from what the workspace was made from; a patch with `patch=true`",
+    (status = 200, description = "The changes since the workspace was created or restored; a patch with `patch=true`",
         content((SandboxChanges = "application/json"), (String = "text/x-diff"))),
     (status = "default", description = "An error", body = ErrorBody),
 ))]

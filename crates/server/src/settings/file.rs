@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::given::Part;
 use super::{TABLE, Wrong};
 
-/// What the text of a file gives, and what in it is no setting.
+/// Parses a settings file. Returns the settings, and entries that are none.
 pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
     let table: toml::Table = match toml::from_str(text) {
         Ok(table) => table,
@@ -58,7 +58,7 @@ fn hint(key: &str) -> String {
     }
 }
 
-/// How many letters have to be added, removed or changed.
+/// Returns the edit distance of two words.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.bytes().enumerate() {

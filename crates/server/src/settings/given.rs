@@ -1,4 +1,4 @@
-//! What was given, by whom, before it is understood.
+//! Sources of settings: environment variables and a file, before they are parsed.
 
 use std::collections::BTreeMap;
 use std::env::VarError;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::value::Value;
 use super::{Declared, Fallback, SettingsError, Wrong, file};
 
-/// What is known of the machine before any setting is.
+/// Facts about the machine on which defaults depend.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// Where the user's programs keep their data.
+    /// Data directory of the user.
     pub user_data: Option<PathBuf>,
-    /// Whether this is the superuser.
+    /// True for the superuser.
     pub root: bool,
-    /// Where this program is.
+    /// Directory of this program.
     pub program_directory: Option<PathBuf>,
     /// `DATA_DIR`, given or by default.
     pub data_dir: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) enum Part {
 }
 
 impl Given {
-    /// What this process was given: its environment, and the file `config` or else that of `WORKSPACE_CONFIG`.
+    /// Reads the environment of this process, and the file `config` or else that of `WORKSPACE_CONFIG`.
     pub fn from_process(config: Option<&Path>) -> Result<Self, SettingsError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let home_data = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
@@ -64,8 +64,8 @@ impl Given {
         Ok(given)
     }
 
-    /// What these variables and the text of this file give. A variable that is empty counts as not set, because
-    /// that is how composed deployments leave one out.
+    /// Creates the sources from variables and the text of a file. An empty variable counts as not set,
+    /// because that is how composed deployments leave one out.
     pub fn new(
         surroundings: Surroundings,
         environment: impl IntoIterator<Item = (String, String)>,

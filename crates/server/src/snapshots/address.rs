@@ -1,4 +1,4 @@
-//! Which snapshot and which path in it an address means.
+//! Parses the snapshot and the path in it from a URL path.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -6,8 +6,8 @@ use workspace_api::error_codes;
 
 use crate::error::ApiError;
 
-/// What `/api/v1/snapshots/{id}/tree/{path}` and the like mean. Paths of a tree need not be UTF-8, on which the usual way to take
-/// an address apart insists.
+/// Path parameters of `/api/v1/snapshots/{id}/tree/{path}` and the like. Paths of a tree need not be UTF-8,
+/// which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The snapshot.

@@ -52,7 +52,7 @@ pub(super) struct Content {
     extents: VecDeque<Extent>,
     /// Bytes before the present one, counted from the first of the kept extents.
     done: u64,
-    /// The same, counted from the start of the file.
+    /// Offset from the start of the file.
     position: u64,
     left: u64,
 }

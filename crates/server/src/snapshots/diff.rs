@@ -1,4 +1,4 @@
-//! What differs between two snapshots.
+//! Differences between two snapshots.
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -25,7 +25,7 @@ use crate::extract::{Json, Path, Query};
 use crate::sandboxes::scope;
 use crate::store::with_store;
 
-/// Differences that are told when nobody says how many.
+/// Default number of differences in a response.
 pub(crate) const LIMIT: usize = 1_000;
 pub(super) const LIMIT_MAX: usize = 10_000;
 
@@ -165,9 +165,9 @@ fn code_name(code: impl Serialize) -> String {
 
 /// Compare two snapshots.
 #[utoipa::path(get, path = "/api/v1/snapshots/{a}/diff/{b}", tag = "snapshots", operation_id = "diff_snapshots",
-    params(("a" = String, Path, description = "Before"), ("b" = String, Path, description = "After"), DiffQuery),
+    params(("a" = String, Path, description = "Id of the old snapshot"), ("b" = String, Path, description = "Id of the new snapshot"), DiffQuery),
     responses(
-        (status = 200, description = "What differs; a patch with `patch=true`, whose header `X-Truncated` says whether differences are left out",
+        (status = 200, description = "The differences; a patch with `patch=true`, whose header `X-Truncated` says whether differences are left out",
             content((Diff = "application/json"), (String = "text/x-diff"))),
         (status = "default", description = "An error", body = ErrorBody),
     ))]

@@ -19,18 +19,20 @@ use crate::error::ApiError;
 use crate::sandboxes::scope;
 use crate::store::with_store;
 
-/// Get the content of a file, or a range of it. Symlinks are not followed.
+/// Get the content of a file, or a range of it.
+///
+/// Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/files/{path}", tag = "snapshots", operation_id = "get_snapshot_file",
     params(
         ("id" = String, Path),
         ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"),
         ("Range" = Option<String>, Header, description = "One range of bytes; all of the file is sent for several"),
-        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what is known already"),
+        ("If-None-Match" = Option<String>, Header, description = "`ETag` of the cached content"),
     ),
     responses(
         (status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 304, description = "It is what is known already"),
+        (status = 304, description = "The cached content is current"),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 pub(super) async fn content(
@@ -119,12 +121,12 @@ fn outside(size: u64) -> ApiError {
 enum Range {
     /// From one byte to another, or to the end.
     From(u64, Option<u64>),
-    /// So many at the end.
+    /// The last bytes.
     Last(u64),
 }
 
 impl Range {
-    /// One range. What is not understood, and several ranges, are as good as none: the whole is sent then.
+    /// Parses a single range. `None` for several ranges and unknown forms: then the whole file is sent.
     fn parse(text: &str) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-')?;

@@ -10,11 +10,12 @@ use super::owned::Snapshots;
 use crate::error::ApiError;
 use crate::store::with_store;
 
-/// Snapshots that are read at once when all of an owner's are looked at.
+/// Number of snapshots read at once when all of an owner are scanned.
 const TOGETHER: u32 = 1_000;
 
 impl Snapshots<'_> {
-    /// The page that is asked for, of the snapshots that may be seen, newest first. Cancelled when the future is dropped.
+    /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
+    /// is dropped.
     pub(super) async fn page(&self, scope: &Scope, query: ListOptions) -> Result<SnapshotList, ApiError> {
         match scope {
             Scope::Owner(owner) => {
@@ -28,8 +29,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Reads the snapshots of the page and no others. One that is not in the store leaves the page with fewer: the command line may
-/// have removed it, or it may be in the store of another server.
+/// Reads the snapshots of the page and no others. A snapshot that is not in the store makes the page shorter:
+/// the command line may have removed it, or it may be in the store of another server.
 async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
@@ -52,7 +53,7 @@ async fn page_of_owner(
     read.await
 }
 
-/// Looks at all snapshots of an owner, some at a time, and keeps those of the page.
+/// Scans all snapshots of an owner in batches, and keeps those of the page.
 async fn scan_owner(
     store: &Store,
     catalog: &Catalog,
@@ -74,7 +75,7 @@ async fn scan_owner(
     with_store(store, move |store| scan.finish(store)).await
 }
 
-/// Looks at all snapshots of the store.
+/// Scans all snapshots of the store.
 async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, ApiError> {
     let scanned = with_store(store, move |store| {
         let mut scan = Scan::new(query, store)?;
@@ -84,7 +85,7 @@ async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, A
     scanned.await
 }
 
-/// The snapshots with these ids, until the store's handle is cancelled.
+/// Reads the snapshots with these ids, until the store's handle is cancelled.
 fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
     let find = |id: &String| {
         store.cancel().check().map_err(workspace_state::StoreError::from)?;

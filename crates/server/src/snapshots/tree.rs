@@ -1,4 +1,4 @@
-//! What is in a snapshot.
+//! Trees of snapshots.
 
 use axum::extract::State;
 use workspace_api::error::ErrorBody;
@@ -15,7 +15,7 @@ use crate::extract::{Json, Query};
 use crate::sandboxes::scope;
 use crate::store::{no_snapshot, with_store};
 
-/// See what is at the root of a snapshot.
+/// List the root directory of a snapshot.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
     params(("id" = String, Path), PageQuery), responses(
     (status = 200, description = "The directory", body = TreeListing),
@@ -30,11 +30,11 @@ pub(super) async fn root(
     list(state, caller, place, query).await
 }
 
-/// See what is at a path of a snapshot: a page of a directory's entries, or the entry itself.
+/// Get the entry at a path of a snapshot, with a page of its entries if it is a directory.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree/{path}", tag = "snapshots", operation_id = "get_snapshot_tree",
     params(("id" = String, Path), ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"), PageQuery),
     responses(
-        (status = 200, description = "What is there", body = TreeListing),
+        (status = 200, description = "The entry", body = TreeListing),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 pub(super) async fn list(
@@ -65,7 +65,7 @@ fn listing(tree: &Tree, entry: Entry, page: u32, limit: u32) -> Result<TreeListi
     Ok(TreeListing { entry: entry_to_api(entry)?, items, total, page, limit })
 }
 
-/// The tree of a snapshot. Once it is open, nothing of it is collected.
+/// Opens the tree of a snapshot. Once it is open, garbage collection keeps it.
 pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
     let tree = Tree::of_snapshot(store, snapshot);
     // One that was removed meanwhile may not be whole any more.
@@ -75,7 +75,7 @@ pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError>
     }
 }
 
-/// What is at a path. Symlinks on the way are not followed.
+/// Returns the entry at a path. Symlinks on the way are not followed.
 pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
     let found = tree.entry(path).map_err(|error| match error {
         StoreError::Refused(message) => {
@@ -86,7 +86,7 @@ pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
     found.map_or_else(|| Err(missing(tree, path)?), Ok)
 }
 
-/// What to say of a path at which there is nothing, maybe because a symlink is on the way.
+/// Creates the error for a path that does not exist, which mentions a symlink on the way.
 fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
     let shown = quote_path(path);
     for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {

@@ -1,4 +1,4 @@
-//! How much of what is costly is done at once: in total, and for one owner, so that no owner takes all of it.
+//! Concurrency limits for costly operations: in total and per owner, so that no owner takes all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ const READS: usize = 8;
 const READS_PER_OWNER: usize = 2;
 /// Imports of templates at once.
 const TEMPLATES: usize = 4;
-/// How long an upload waits for its turn.
+/// Timeout for an upload to get its permits.
 const UPLOAD_WAIT: Duration = Duration::from_secs(30);
-/// What a client is told to wait when others take all turns.
+/// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
 /// Turns for what is costly.
@@ -34,7 +34,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// As the settings say.
+    /// Creates the limits of the settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
         Self {
@@ -60,7 +60,7 @@ impl Turns {
             .map_err(|refusal| refusal.of_uploads(&self.uploads))
     }
 
-    /// The same for the import of a template.
+    /// Waits for the permits of a template import.
     pub(crate) async fn template(&self, owner: &str) -> Result<Turn, ApiError> {
         let turn = self.templates.take_within(UPLOAD_WAIT, owner).await;
         turn.map_err(|refusal| refusal.of_uploads(&self.templates))

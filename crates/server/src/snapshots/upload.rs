@@ -24,7 +24,7 @@ use crate::error::ApiError;
 use crate::owner_memory::{self, HeldByImport};
 use crate::store::{blocking, cancelled, has_no_room};
 
-/// Who sends nothing for so long is gone.
+/// Idle timeout of an upload.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The time over which the rate of an upload is measured, and the bytes that must come in it. What an archive brings cannot
 /// be told from what others removed, so no collection ends while one is coming.
@@ -213,7 +213,7 @@ fn import(
     import_tar(store, &mut archive, new, &options, &Quiet).map_err(refusal)
 }
 
-/// What went wrong: with the archive, unless it is the store.
+/// Maps an error of an import: it is the archive's, unless it is the store's.
 fn refusal(error: ArchiveError) -> ApiError {
     match error {
         ArchiveError::Store(error) => error.into(),
