@@ -1,4 +1,4 @@
-//! What every command works with: the store, the output, the progress.
+//! Context of every command: the store, the output, the progress.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result, io_hint};
 use crate::output::Output;
 use crate::progress::Bars;
 
-/// Where the store is when nobody says, below the XDG data directory.
+/// Default path of the store below the XDG data directory.
 const DEFAULT_STORE: &str = "elevo-workspace/store";
 
 /// The surroundings of a command.

@@ -23,11 +23,11 @@ use workspace_sandbox::{End, Scope};
 
 use crate::error::{CommandError, Result};
 
-/// Whose the sandbox is. There is nobody else.
+/// Owner of the sandbox. There is no other.
 const OWNER: &str = "try";
 const SCOPE: Scope = Scope::All;
 
-/// How a program's run ended.
+/// End of a program's run.
 pub(crate) enum Over {
     /// The program ended.
     Ended(End),

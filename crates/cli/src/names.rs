@@ -21,7 +21,7 @@ pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
     find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
 }
 
-/// The same, or nothing when nothing has that name.
+/// Finds a snapshot by name; `None` if nothing has that name.
 pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot>> {
     let Some((name, steps)) = steps_back(text) else { return find_named(store, text) };
     find_named(store, name)?.map(|newest| ancestor(store, name, newest, steps)).transpose()
@@ -37,7 +37,7 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
     Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
 }
 
-/// As many first parents back as asked for.
+/// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let ends = |at: u64, why: String| {
         let steps = counted(at, "step", "steps");

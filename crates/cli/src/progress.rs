@@ -68,7 +68,7 @@ impl Drop for Bar {
     }
 }
 
-/// What a bar counts.
+/// Unit of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// Things, which the message names.

@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CommandError, Result};
 
-/// What asks this program to end.
+/// Signals that ask this program to end.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

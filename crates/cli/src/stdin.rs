@@ -1,10 +1,10 @@
-//! What this program is given to read.
+//! Stdin of this program.
 
 use std::io::Read as _;
 
 use tokio::sync::mpsc;
 
-/// How much is read at once.
+/// Buffer size for reading.
 pub(crate) const READ: usize = 64 << 10;
 const WAITING: usize = 16;
 

@@ -33,7 +33,7 @@ pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
 }
 
-/// One line on stderr.
+/// Writes a line to stderr.
 pub(crate) fn print_stderr(line: &str) {
     // A stderr that cannot be written leaves nobody to tell.
     let _ = writeln!(io::stderr().lock(), "{}", shown_text(line));

@@ -1,4 +1,4 @@
-//! Who runs the command.
+//! User who runs the command.
 
 use std::{env, fs};
 

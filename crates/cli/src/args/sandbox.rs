@@ -33,7 +33,7 @@ pub(crate) enum SandboxCommand {
         /// The sandbox
         #[arg(value_name = "ID")]
         sandbox: String,
-        /// How much longer
+        /// Time to add
         #[arg(value_name = "DURATION", value_parser = duration)]
         by: Duration,
         #[command(flatten)]
@@ -103,20 +103,20 @@ pub(crate) struct SandboxCreate {
     pub(crate) making: Making,
     #[command(flatten)]
     pub(crate) began: Began,
-    /// How long it lives [default: as the server says, an hour]
+    /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// What a new sandbox is like.
+/// Options of a new sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct Making {
-    /// What it is made from; see `workspace template ls`
+    /// Template; see `workspace template ls`
     #[arg(long, value_name = "TEMPLATE", default_value = "base")]
     pub(crate) template: String,
-    /// What to call it; the name works wherever its id does
+    /// Name; it works wherever the id does
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Take the name also if another sandbox of yours has it; then only ids tell the two apart
@@ -131,13 +131,13 @@ pub(crate) struct Making {
     /// Memory, such as 512m or 2g
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// What its workspace may hold, such as 10g
+    /// Size limit of its workspace, such as 10g
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<String>,
-    /// What it may reach
+    /// Network access
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub(crate) network: Network,
-    /// All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses
+    /// Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses
     /// such as 10.1.0.0/16; may be repeated
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,
@@ -146,12 +146,12 @@ pub(crate) struct Making {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-/// What a sandbox may reach.
+/// Network access of a sandbox.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Network {
-    /// Nothing
+    /// Loopback only
     None,
-    /// What the machine it runs on can reach, but not that machine
+    /// Everything that the machine can reach, but not the machine itself
     Egress,
 }
 

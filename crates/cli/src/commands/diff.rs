@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     Ok(Outcome::with_reservations_if(from.lacks_content || to.lacks_content))
 }
 
-/// What happened, and where.
+/// A difference as `--json` prints it.
 #[derive(Serialize)]
 struct DifferenceFields {
     path: TreePath,
@@ -55,7 +55,7 @@ struct DifferenceFields {
     patch: Option<String>,
 }
 
-/// What an entry is.
+/// One side of a difference as `--json` prints it.
 #[derive(Serialize)]
 struct SummaryFields {
     kind: NodeKind,

@@ -14,9 +14,9 @@ use crate::remote::{Client, Place, block_on, find, program, terminal};
 use crate::signals::Signals;
 use crate::text;
 
-/// What a command whose time was up ends with, as with `timeout`.
+/// Exit status of a command that timed out, as with `timeout`.
 const TIMED_OUT: u8 = 124;
-/// What ends by a signal ends with this and its number.
+/// Exit status of a program that a signal ended, minus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
@@ -70,13 +70,13 @@ pub(super) async fn in_terminal(
     }
 }
 
-/// The end of what ran, as that of this program.
+/// Maps the end of a command to the outcome of this program.
 pub(super) fn outcome(end: &End) -> Result<Outcome> {
     explain(end.failed.as_deref(), end.timed_out);
     Ok(ended(end.exit_code, end.timed_out))
 }
 
-/// Says why it ended, where it did not do so by itself.
+/// Prints why a command ended, if it did not exit by itself.
 pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
     if let Some(why) = failed {
         text::print_stderr(&format!("error: {why}"));
@@ -86,17 +86,17 @@ pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
     }
 }
 
-/// The status that it ended with.
+/// Returns the exit status of a command.
 pub(super) fn ended(exit_code: i32, timed_out: bool) -> Outcome {
     Outcome::Exit(if timed_out { TIMED_OUT } else { status(exit_code) })
 }
 
-/// Statuses have eight bits. A code that is none counts as killed.
+/// Maps an exit code to a status, which has eight bits. Other codes count as killed.
 fn status(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::try_from(BY_SIGNAL + 9).unwrap_or(u8::MAX))
 }
 
-/// Zero for no limit.
+/// Returns the timeout in milliseconds; 0 for none.
 pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
@@ -106,7 +106,7 @@ pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }
 
-/// For commands whose output is somebody else's.
+/// Refuses `--json` for commands whose output is that of another program.
 pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));

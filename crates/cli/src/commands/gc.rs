@@ -57,7 +57,7 @@ fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     }
 }
 
-/// What the rules leave; nothing when there are none.
+/// Applies the retention rules; `None` if there are none.
 fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
     let rules = Retention {
         keep_last: args.keep_last,

@@ -75,7 +75,8 @@ fn with_marked_arguments(mut page: String, command: &Command) -> String {
     page
 }
 
-/// What the help ends with, its headings as sections. The generator would put all of it under `EXTRA`.
+/// Renders the end of the help with its headings as sections. The generator would put all of it under
+/// `EXTRA`.
 fn closing_sections(after_help: &str) -> String {
     let mut out = String::new();
     for line in after_help.lines() {

@@ -15,7 +15,7 @@ use crate::remote::follow::{Did, Follower, To};
 use crate::remote::{Client, Place, block_on, check_id, find, process};
 use crate::time;
 
-/// What is kept comes at once; after such a silence the rest is not printed yet.
+/// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const QUIET: Duration = Duration::from_millis(500);
 const NANOSECONDS: i64 = 1_000_000;
 

@@ -105,7 +105,7 @@ struct Told {
     choices: Vec<Choice>,
 }
 
-/// What became of a merge.
+/// Result of a merge as `--json` prints it.
 #[derive(Serialize)]
 struct Fields {
     tree: String,

@@ -10,7 +10,7 @@ use crate::error::{Outcome, Result};
 use crate::remote::{Client, Place, block_on, find, list};
 use crate::text;
 
-/// As many as the server tells of.
+/// Largest number of commands that the server lists.
 const COMMANDS: u32 = 1_000;
 
 pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {

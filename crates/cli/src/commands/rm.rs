@@ -57,7 +57,7 @@ fn target(store: &Store, name: &str) -> Result<SnapshotId> {
     })
 }
 
-/// How many episodes lead to one of these snapshots.
+/// Counts the episodes that lead to one of these snapshots.
 fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     if ids.is_empty() {
         return Ok(0);

@@ -74,7 +74,7 @@ fn show<T: Serialize>(
     Ok(Outcome::Done)
 }
 
-/// The query for some of the sandboxes.
+/// Returns the query that filters sandboxes.
 fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
     let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
@@ -91,7 +91,7 @@ fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> 
     Ok(query)
 }
 
-/// As it stands in a query.
+/// Percent-encodes a query value.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -162,7 +162,7 @@ async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox>
     client.post(&format!("/api/v1/sandboxes/{id}/extend"), &body).await
 }
 
-/// A label to set, or one without a value to remove.
+/// Parses a change of a label: a name and its value, or `None` to remove it.
 fn change(text: &str) -> Result<(String, Option<String>)> {
     match (text.split_once('='), text.strip_suffix('-')) {
         (Some((name, value)), _) if !name.is_empty() => Ok((name.to_owned(), Some(value.to_owned()))),

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, Place, block_on};
 
-/// How it is said that a server cannot do its work.
+/// Exit status for a server that is not ready.
 const NOT_READY: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {

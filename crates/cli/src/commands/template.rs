@@ -76,7 +76,7 @@ fn unreadable(source: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot read {}: {error}", source.display())).hint(io_hint(error))
 }
 
-/// What to do about an import that the server refused.
+/// Explains a refused import.
 fn explain(failure: Failure, client: &Client, name: &str) -> CommandError {
     let hint = if failure.is(error_codes::INVALID_REQUEST) {
         "what is taken: a tar of a root filesystem, what `docker save` writes, or an OCI layout; plain, gzip or zstd"
@@ -102,7 +102,7 @@ struct Archive {
     packing: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The archive, wherever it is.
+/// Opens the archive: a file, a directory, or stdin for `-`.
 fn open(source: &Path) -> io::Result<Archive> {
     if source == Path::new("-") {
         return Ok(Archive { reader: Box::new(io::stdin()), size: None, packing: None });
@@ -154,7 +154,7 @@ fn remove(client: &Client, names: &[String]) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A name may hold slashes, which mean something in a path.
+/// Returns the URL path of a template. A name may contain slashes, which are escaped.
 fn path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let escaped = name

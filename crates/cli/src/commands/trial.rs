@@ -43,7 +43,7 @@ const FEW: u64 = 1_000;
 /// The template that is this system.
 const BASE: &str = "base";
 
-/// What to do on other systems.
+/// Hint for other systems.
 const ELSEWHERE: &str =
     "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
@@ -84,19 +84,19 @@ struct Trial<'a> {
 /// A program that has run.
 struct Ran {
     end: End,
-    /// What the directory held, and what it would hold.
+    /// Snapshots of the directory before and after.
     before: Snapshot,
     after: Snapshot,
     changes: InsightDiff,
-    /// What was made that a snapshot of the directory would leave out.
+    /// Created files that a snapshot of the directory ignores.
     ignored: Vec<Vec<u8>>,
-    /// What was made that no snapshot holds.
+    /// Created files that no snapshot can hold.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
     keys: mpsc::Receiver<Vec<u8>>,
 }
 
-/// What is told with `--json`.
+/// Report as `--json` prints it.
 #[derive(Serialize)]
 struct Report {
     directory: String,
@@ -138,7 +138,7 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// What the directory holds now, and whether that is much.
+    /// Takes a snapshot of the directory. Returns it, and true if it is large.
     fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not noted: who drops everything has a directory of which the store knows what it knew before.

@@ -17,15 +17,15 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// What to run.
+/// Command to run.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// A line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) envs: BTreeMap<String, String>,
-    /// As long as it likes, when not said.
+    /// Timeout; none by default.
     pub(crate) timeout: Option<Duration>,
-    /// Whether all that it prints goes to stderr.
+    /// Send all output to stderr.
     pub(crate) aside: bool,
 }
 
@@ -130,10 +130,10 @@ pub(super) async fn give(
     }
 }
 
-/// Where output goes.
+/// Destination of output.
 struct Shown {
     aside: bool,
-    /// Whether whoever read it has gone away.
+    /// True once the reader closed it.
     closed: bool,
 }
 

@@ -24,7 +24,7 @@ use crate::commands::mount::SERVE;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 
-/// Where such places are, below the XDG cache directory.
+/// Directory of such places below the XDG cache directory.
 const PLACES: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
 /// Longer than anybody takes to think about it.

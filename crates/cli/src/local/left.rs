@@ -1,4 +1,4 @@
-//! What a process leaves that is killed: how another one finds it, and knows that nobody is there any more.
+//! Leftovers of killed processes: finding them, and checking that their process has ended.
 
 use std::fs::{self, File};
 use std::io;
@@ -30,7 +30,7 @@ impl Claim {
     }
 }
 
-/// What a place was made for.
+/// Description of a place.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) store: PathBuf,

@@ -21,12 +21,12 @@ use super::{Failure, Place, Problem};
 use crate::error::{CommandError, Result};
 use crate::text;
 
-/// A server may ask for patience; longer than this nobody has it.
+/// Longest `Retry-After` that is waited for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
-/// A wait that is worth a word.
+/// Shortest wait that is announced.
 const NOTICEABLE: Duration = Duration::from_secs(2);
 
-/// How much of an upload is read at once, and how much waits to be sent.
+/// Buffer size of an upload in bytes. The next constant is the number of buffers that wait to be sent.
 const PIECE: usize = 256 << 10;
 const PIECES: usize = 4;
 
@@ -35,7 +35,7 @@ type Sender = SendRequest<Full<Bytes>>;
 /// A server.
 pub(crate) struct Client {
     pub(crate) place: Place,
-    /// A connection that waits for the next request.
+    /// Idle connection for the next request.
     idle: RefCell<Option<Sender>>,
 }
 
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Asks for a stream, on a connection of its own.
+    /// Opens a stream on a connection of its own.
     pub(crate) async fn open(
         &self,
         path: &str,
@@ -126,7 +126,7 @@ impl Client {
         Ok(self.open_with_head(path, header).await?.into_body())
     }
 
-    /// The same, with what was said before it.
+    /// Like [`Self::open`], with the head of the response.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
@@ -142,7 +142,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Sends what `source` holds, as it is read; the answer as JSON.
+    /// Uploads the content of `source` as it is read, and parses the response.
     pub(crate) async fn upload<T: DeserializeOwned>(
         &self,
         method: &Method,
@@ -152,7 +152,7 @@ impl Client {
         self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.place))
     }
 
-    /// The same, for a caller that explains some failures better.
+    /// Like [`Self::upload`], for a caller that handles some failures itself.
     pub(crate) async fn try_upload<T: DeserializeOwned>(
         &self,
         method: &Method,
@@ -242,13 +242,13 @@ impl Client {
         }
     }
 
-    /// What a failure means here.
+    /// Explains a failure to the user.
     pub(crate) fn explain(&self, failure: Failure) -> CommandError {
         failure.explain(&self.place)
     }
 }
 
-/// What a source holds, piece by piece. It may wait, so it is read in a thread of its own.
+/// Returns the content of a source as a stream. Reading may block, so it happens in a thread.
 fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
     let (sender, receiver) = mpsc::channel(PIECES);
     std::thread::spawn(move || {
@@ -269,7 +269,7 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
     futures_util::stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)))
 }
 
-/// How long the server wants to hear nothing of this key.
+/// Returns `Retry-After` of a rate limit error.
 fn wanted_wait(failure: &Failure) -> Option<Duration> {
     match failure {
         Failure::Answered(problem) if failure.is(error_codes::RATE_LIMITED) => problem.retry_after,

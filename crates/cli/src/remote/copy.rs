@@ -19,9 +19,9 @@ use crate::signals::Signals;
 use crate::text;
 
 const SIGKILL: i32 = 9;
-/// What may be on its way in without an answer.
+/// Largest number of bytes sent without an acknowledgement.
 const AHEAD: u64 = 4 * script::IN;
-/// Pieces between the thread with the archive and the connection.
+/// Number of pieces queued between the thread with the archive and the connection.
 const WAITING: usize = 4;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
@@ -31,7 +31,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// A path as it was typed, below `/workspace` if it is relative.
+    /// Parses a path, which is below `/workspace` if it is relative.
     pub(crate) fn new(typed: &str) -> Result<Self> {
         let mut parts: Vec<&str> = Vec::new();
         if !typed.starts_with('/') {
@@ -57,7 +57,7 @@ impl Inside {
         &self.name
     }
 
-    /// This as a directory to put something into, under that name.
+    /// Returns the path of a name in this directory.
     pub(crate) fn with(&self, name: &str) -> Self {
         Self { directory: self.path(), name: name.to_owned() }
     }
@@ -67,7 +67,7 @@ impl Inside {
     }
 }
 
-/// Whether there is a directory of that name in the sandbox.
+/// Returns true if the sandbox has a directory at that path.
 pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> Result<bool> {
     let order = Order { line: quote(["test", "-d", path]), ..Order::default() };
     let command = process::start(client, sandbox, &order).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn get(
     copying.finish(over, unpacking).await
 }
 
-/// How `tar` ended, or that the other side of the archive gave up first.
+/// End of a copy: of `tar`, or of the local side of the archive before it.
 enum Over {
     Ended(End),
     GivenUp,
@@ -128,7 +128,7 @@ struct Copying<'a> {
     input: Input<'a>,
     signals: Signals,
     progress: &'a Bars,
-    /// What `tar` has to say.
+    /// Stderr of `tar`.
     said: Vec<u8>,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// What became of it. A copy that failed leaves nothing running.
+    /// Returns the result of a copy. After a failure, `tar` is killed.
     async fn finish(
         self,
         over: Result<Over>,
@@ -269,7 +269,7 @@ fn explain(problem: ArchiveProblem) -> CommandError {
     }
 }
 
-/// Where an archive is written to: pieces for the connection.
+/// Writer of an archive that sends pieces to the connection.
 struct Pieces {
     sender: mpsc::Sender<Vec<u8>>,
     piece: Vec<u8>,
@@ -294,7 +294,7 @@ impl Write for Pieces {
     }
 }
 
-/// Where an archive is read from: what came over the connection.
+/// Reader of an archive that receives pieces from the connection.
 struct Arriving {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
@@ -316,7 +316,7 @@ impl Read for Arriving {
     }
 }
 
-/// Names what was left out.
+/// Warns of files that were left out.
 pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;

@@ -17,7 +17,7 @@ pub(super) struct TooLong;
 /// Makes events of bytes as they come.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// What came; everything before `from` is done with.
+    /// Received bytes; those before `from` are consumed.
     bytes: Vec<u8>,
     from: usize,
     /// Up to where there is no end of a line.

@@ -1,4 +1,4 @@
-//! What a command prints, without a gap or a repeat, whatever happens to the connection.
+//! Follows the output of a command over lost connections, without gaps or repetitions.
 
 use std::time::Duration;
 
@@ -15,32 +15,32 @@ use super::patience::Patience;
 use super::{Client, Failure};
 use crate::error::{CommandError, Result};
 
-/// The server says something every 15 seconds; one that says nothing for so long is gone.
+/// Idle timeout. The server sends a comment every 15 seconds.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// Something that a command did.
+/// Event of a command.
 pub(crate) enum Did {
-    /// It printed.
+    /// Output.
     Printed { to: To, data: Vec<u8>, time: i64 },
-    /// These bytes were printed too fast to be kept.
+    /// Output that is no longer kept.
     Gap { from: u64, to: u64 },
-    /// It ended. Nothing follows.
+    /// The command ended. Nothing follows.
     Ended(End),
 }
 
-/// Where a command printed to.
+/// Output stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     Stdout,
     Stderr,
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Why it could not be run.
+    /// Reason for which it could not be run.
     pub(crate) failed: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Follower<'a> {
         Self { client, path, last: None, stream: None, patience: Patience::default() }
     }
 
-    /// What it does next. Nothing is lost when this is given up and asked again.
+    /// Returns the next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Did> {
         loop {
             let Some((body, parser)) = &mut self.stream else {

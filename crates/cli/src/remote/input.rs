@@ -1,4 +1,4 @@
-//! What a command is given to read.
+//! Input of a command.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +11,7 @@ use super::patience::Patience;
 use crate::error::{CommandError, Result};
 use crate::stdin::READ;
 
-/// How much goes at once: in base64 less than a request may have.
+/// Largest number of bytes in one request, whose body is limited.
 pub(super) const PIECE: usize = 1 << 20;
 
 /// The input of a command.
@@ -25,7 +25,7 @@ impl<'a> Input<'a> {
         Self { client, path: format!("/api/v1/sandboxes/{sandbox}/process/{command}/stdin") }
     }
 
-    /// Gives all that comes, then closes the input.
+    /// Forwards all input, then closes stdin.
     pub(super) async fn pass(&self, mut from: mpsc::Receiver<Vec<u8>>) -> Result<()> {
         while let Some(mut piece) = from.recv().await {
             while piece.len() + READ <= PIECE
@@ -40,7 +40,7 @@ impl<'a> Input<'a> {
         self.give(&[], true).await.map(|_| ())
     }
 
-    /// Gives a piece. Whether the command takes more.
+    /// Writes a piece. Returns false if the command reads no more.
     pub(super) async fn give(&self, data: &[u8], close: bool) -> Result<bool> {
         let mut left = data;
         let mut patience = Patience::default();

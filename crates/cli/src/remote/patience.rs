@@ -1,4 +1,4 @@
-//! How long and how often to try again.
+//! Retries with backoff.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use tokio::time::{Instant, sleep_until};
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
-/// A server that is started again is back sooner.
+/// Time after the first failure at which retries end. A restarted server is back sooner.
 const ENOUGH: Duration = Duration::from_secs(60);
 
-/// Waits between attempts, longer and longer, until it is enough. Who stops waiting for another reason goes on where he was.
+/// Exponential backoff with a deadline. Cancel safe.
 #[derive(Default)]
 pub(super) struct Patience {
-    /// When it began to fail, when to try next, and how long that wait is.
+    /// Time of the first failure, time of the next attempt, and the wait before it.
     failing: Option<(Instant, Instant, Duration)>,
 }
 
 impl Patience {
-    /// It worked.
+    /// Resets the backoff after a success.
     pub(super) fn restore(&mut self) {
         self.failing = None;
     }
 
-    /// It failed. Whether to try again.
+    /// Records a failure. Returns true if another attempt should be made.
     pub(super) fn lose(&mut self) -> bool {
         let now = Instant::now();
         let (since, wait) = match self.failing {

@@ -1,4 +1,4 @@
-//! Where the server is, and who asks.
+//! URL of the server, and the key.
 
 use std::env;
 use std::net::IpAddr;
@@ -13,20 +13,20 @@ const DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// A server, and the key for it.
 pub(crate) struct Place {
-    /// As it is shown.
+    /// URL as it is shown.
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) tls: bool,
-    /// What comes before the paths of the API.
+    /// Prefix of the paths of the API.
     pub(crate) prefix: String,
     pub(crate) key: Option<String>,
-    /// Where a key was looked for in vain.
+    /// File in which no key was found.
     pub(crate) missing_key: Option<PathBuf>,
 }
 
 impl Place {
-    /// What the options and the surroundings say.
+    /// Resolves server and key from options, environment and files.
     pub(crate) fn new(server: &Server) -> Result<Self> {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
         let mut place = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
@@ -70,13 +70,13 @@ impl Place {
         })
     }
 
-    /// Whether it is on this machine.
+    /// Returns true if the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         let address: Option<IpAddr> = self.host.parse().ok();
         address.map_or(self.host == "localhost", |address| address.is_loopback())
     }
 
-    /// What the header `Host` says.
+    /// Returns the value of the header `Host`.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -101,7 +101,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
         .hint("the server may be another user's; give a key with --api-key or WORKSPACE_API_KEY")
 }
 
-/// Where a server on this machine keeps its data: as its own setting says, or in the user's data directory.
+/// Returns the data directory of a server on this machine: that of its setting, or the default.
 pub(crate) fn local_data() -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user =

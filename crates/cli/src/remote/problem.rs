@@ -1,4 +1,4 @@
-//! What a server answered when something was wrong, or that it did not answer.
+//! Errors of requests: the error that the server returned, or the reason for which there is no response.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use workspace_api::error_codes::{self, ErrorCode};
 use super::Place;
 use crate::error::CommandError;
 
-/// Why there is no answer to work with.
+/// Reason for which a request failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nobody answers; what the system says.
+    /// No connection; the error of the system.
     Unreachable(String),
-    /// Somebody answers who does not show that he is the server; why.
+    /// The TLS certificate is not trusted; the reason.
     Untrusted(String),
-    /// The server answered, and then the connection broke.
+    /// The connection broke after it was made.
     Lost(String),
     /// The response is JSON, but not of the expected type; the parser's message.
     Malformed(String),
-    /// The server says what is wrong.
+    /// The server returned an error.
     Answered(Box<Problem>),
 }
 
-/// What a server says is wrong.
+/// Error that a server returned.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
@@ -35,12 +35,12 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     pub(crate) request: Option<String>,
     pub(crate) retry_after: Option<Duration>,
-    /// How much of a command's input was taken before that.
+    /// Bytes of a command's input that were accepted before the error.
     pub(crate) written: usize,
 }
 
 impl Problem {
-    /// Of an answer that is no success.
+    /// Parses the response of a failed request.
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(ErrorBody { error }) => Self {
@@ -115,7 +115,7 @@ impl Problem {
 }
 
 impl Failure {
-    /// Whether it may be otherwise in a moment.
+    /// Returns true if a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Lost(_) => true,
@@ -134,7 +134,7 @@ impl Failure {
         matches!(self, Self::Answered(problem) if problem.code == Some(code))
     }
 
-    /// For the person who typed the command.
+    /// Explains the failure to the user.
     pub(crate) fn explain(self, place: &Place) -> CommandError {
         match self {
             Self::Unreachable(why) => unreachable(place, &why),

@@ -1,4 +1,4 @@
-//! A command, run and attended to until it ends.
+//! Runs commands, and forwards their input and output until they end.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// What to run.
+/// Command to run.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// A line for `/bin/sh`.
@@ -28,13 +28,13 @@ pub(crate) struct Order {
     pub(crate) envs: BTreeMap<String, String>,
     /// Milliseconds; 0 for as long as the sandbox lives.
     pub(crate) timeout: u64,
-    /// Whether it reads what this program reads.
+    /// Forward stdin of this program.
     pub(crate) stdin: bool,
-    /// Whether nobody follows what it prints.
+    /// Run it without following its output.
     pub(crate) unread: bool,
 }
 
-/// Starts a command. Its id.
+/// Starts a command and returns its id.
 pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Result<String> {
     let body = RunCommand {
         command: order.line.clone(),
@@ -53,7 +53,7 @@ pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Resu
     Ok(started.command_id)
 }
 
-/// Sends a signal to a command. One that has ended needs none.
+/// Sends a signal to a command. A command that has ended is no error.
 pub(crate) async fn kill(client: &Client, sandbox: &str, command: &str, signal: i32) -> Result<()> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/kill");
     match client.try_post(&path, &KillCommand { signal: Some(signal) }).await {
@@ -63,7 +63,7 @@ pub(crate) async fn kill(client: &Client, sandbox: &str, command: &str, signal: 
     }
 }
 
-/// What to do when this program is asked to end.
+/// Reaction to a signal to this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Pass it on, and end when the command does.
@@ -72,7 +72,7 @@ pub(crate) enum Asked {
     End,
 }
 
-/// How attending ended.
+/// End of attending a command.
 pub(crate) enum Over {
     /// The command ended.
     Ended(End),
@@ -80,7 +80,7 @@ pub(crate) enum Over {
     Asked(i32),
 }
 
-/// Shows what a command prints and gives it what it reads, until it ends.
+/// Forwards output and input of a command until it ends.
 pub(crate) async fn attend(
     client: &Client,
     (sandbox, command): (&str, &str),
@@ -126,7 +126,7 @@ pub(crate) async fn attend(
     }
 }
 
-/// Shows what a command did; how it ended, if it did.
+/// Prints an event. Returns the end of the command, if it ended.
 fn show(did: Did, output: &mut Output) -> Result<Option<End>> {
     match did {
         Did::Printed { to: To::Stdout, data, .. } => {
@@ -143,7 +143,7 @@ fn show(did: Did, output: &mut Output) -> Result<Option<End>> {
     Ok(None)
 }
 
-/// Says that output is missing.
+/// Warns of missing output.
 pub(crate) fn warn_of_gap(from: u64, to: u64) {
     let missing = text::shown_bytes(to - from);
     text::print_stderr(&format!(

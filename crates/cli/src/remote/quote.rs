@@ -5,7 +5,8 @@ pub(crate) fn program(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
 
-/// What is no name of a program to a shell unless it is quoted. The rest of them are no plain words anyway.
+/// Reserved words of the shell, which are names of programs only if quoted. The others contain special
+/// characters.
 const RESERVED: [&str; 18] = [
     "case",
     "coproc",
@@ -50,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// What `/bin/sh` makes of it, every word with a NUL behind it.
+    /// Returns the words as `/bin/sh` parses them, each followed by NUL.
     fn taken(words: &[&str]) -> Vec<u8> {
         let line = format!("printf '%s\\0' {}", quote(words.iter().copied()));
         Command::new("/bin/sh").args(["-c", &line]).output().unwrap().stdout

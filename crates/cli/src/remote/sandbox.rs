@@ -7,11 +7,11 @@ use crate::error::{CommandError, Result};
 
 const PREFIX: &str = "sbx-";
 const DIGITS: usize = 32;
-/// Fewer digits of an id name none.
+/// Shortest prefix of an id, in digits.
 const SHORTEST: usize = 4;
 const PAGE: usize = 100;
 
-/// All sandboxes that the server shows, narrowed by a query such as `&state=running`.
+/// Lists all visible sandboxes, filtered by a query such as `&state=running`.
 pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>> {
     let (mut all, mut from) = (Vec::new(), String::new());
     loop {
@@ -23,7 +23,7 @@ pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>
     }
 }
 
-/// The id of the sandbox that was meant: by its id, by the start of it, or by its name.
+/// Finds a sandbox by its id, a prefix of it, or its name. Fails if several match.
 pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
     if is_whole(given) {
         return Ok(given.to_owned());
@@ -57,7 +57,7 @@ fn is_meant(sandbox: &Sandbox, given: &str) -> bool {
     sandbox.name.as_deref() == Some(given) || begins()
 }
 
-/// An id as it may stand in a path.
+/// Checks that an id can be part of a URL path.
 pub(crate) fn check_id<'a>(what: &str, id: &'a str) -> Result<&'a str> {
     let fits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if fits {

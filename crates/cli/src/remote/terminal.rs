@@ -23,12 +23,12 @@ use crate::screen::{self, Raw};
 use crate::signals::{Signals, failed};
 use crate::stdin::stdin;
 
-/// The server forgets who says nothing for 90 seconds.
+/// Ping interval. The server disconnects clients that are idle for 90 seconds.
 const PING: Duration = Duration::from_secs(30);
-/// A server that does not answer a ping for so long is gone.
+/// Idle timeout of the connection.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// What to open.
+/// Terminal to open.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// The program, if not the usual shell.
@@ -39,7 +39,8 @@ pub(crate) struct Wanted {
     pub(crate) envs: BTreeMap<String, String>,
 }
 
-/// Opens a terminal and stays until what runs in it ends. Its exit code, or the signal that asked this program to end.
+/// Opens a terminal and stays connected until its shell exits. Returns its exit code, or the signal that
+/// ended this program.
 pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<Result<i32, i32>> {
     // Before anything is opened inside: without a terminal here there is nothing to connect.
     let raw = Raw::enter()?;
@@ -81,11 +82,11 @@ async fn open(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<String>
 
 type Socket = WebSocketStream<Stream>;
 
-/// Why one connection is over.
+/// Reason for which a connection ended.
 enum Over {
-    /// What ran in the terminal ended.
+    /// The shell exited.
     Exit(i32),
-    /// This program was asked to end.
+    /// A signal asked this program to end.
     Asked(i32),
     /// The connection broke.
     Lost,
@@ -94,10 +95,10 @@ enum Over {
 struct Session<'a> {
     client: &'a Client,
     path: String,
-    /// How much of the output was shown, to go on from there.
+    /// Offset of the output, from which a new connection resumes.
     received: u64,
     keys: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Keys that a connection broke under.
+    /// Input that was not sent when the connection broke.
     unsent: Option<Vec<u8>>,
     resized: Signal,
     signals: Signals,
@@ -118,7 +119,7 @@ impl Session<'_> {
         }
     }
 
-    /// A connection, or none yet.
+    /// Connects, or waits before the next attempt and returns `None`.
     async fn connect(&mut self) -> Result<Option<Socket>> {
         self.patience.wait().await;
         let failure = match timeout(SILENCE, self.dial()).await {
@@ -154,7 +155,8 @@ impl Session<'_> {
         }
     }
 
-    /// A server that was just started may not have its guests back. Keys would be lost, and nobody would know.
+    /// Checks that the guest agent is connected. After a restart of the server it may not be, and input would
+    /// be lost silently.
     async fn check_agent(&self) -> Result<(), Failure> {
         let (cols, rows) = screen::size();
         let resized: Result<(), Failure> =

@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Failure;
 
-/// Where distributions keep what they trust.
+/// Certificate bundles of distributions.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -34,7 +34,7 @@ pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<T
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| refused(&error))
 }
 
-/// What a handshake that failed says about the server.
+/// Maps an error of the TLS handshake.
 fn refused(error: &io::Error) -> Failure {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {

@@ -12,7 +12,7 @@ use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// What a side's name means.
+/// Meaning of a side's name.
 pub(crate) enum Name {
     Snapshot(Snapshot),
     Directory(PathBuf),

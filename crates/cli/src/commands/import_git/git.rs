@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use crate::error::{CommandError, Result, io_hint};
 
-/// What to do when git says something that it should not say of a sound repository.
+/// Hint for output of git that a sound repository does not cause.
 pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
 
 /// A repository.
@@ -46,7 +46,7 @@ impl Repository {
         command
     }
 
-    /// What git prints, or what it says is wrong.
+    /// Runs git. Returns its stdout, or its stderr if it failed.
     fn run(&self, words: &[&str]) -> Result<std::result::Result<String, String>> {
         let output: Output = self.command(words).output().map_err(|error| cannot_run(&error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -90,7 +90,7 @@ impl Repository {
     }
 }
 
-/// Whether this is an address for git, `scheme://…` or `host:…`, and nothing that is here.
+/// Returns true for a URL of git, `scheme://…` or `host:…`, that is no local path.
 fn is_remote(path: &Path) -> bool {
     let text = path.to_string_lossy();
     let first = text.split('/').next().unwrap_or_default();
@@ -126,7 +126,7 @@ pub(super) struct Answers {
     answers: BufReader<ChildStdout>,
 }
 
-/// What kind of object was asked for.
+/// Kind of a git object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Commit,

@@ -1,4 +1,4 @@
-//! What git stores: commits and trees.
+//! Git objects: commits and trees.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result};
 /// Entries of trees held in memory.
 const REMEMBERED: usize = 1 << 20;
 
-/// What a commit says.
+/// A parsed commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) tree: String,
@@ -31,7 +31,7 @@ pub(super) struct GitEntry {
     pub(super) id: String,
 }
 
-/// What an entry is.
+/// Kind of a tree entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File {

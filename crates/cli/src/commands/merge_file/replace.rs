@@ -31,7 +31,7 @@ pub(super) fn check_replaceable(path: &Path) -> Result<()> {
         .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
 }
 
-/// Whoever reads it meanwhile sees the old or the new one whole. A symlink stays one.
+/// Replaces the content of a file atomically. The target of a symlink is replaced, not the symlink.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<()> {
     let unwritten = |error: io::Error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
@@ -72,7 +72,7 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     new.set_permissions(fs::Permissions::from_mode(mode))
 }
 
-/// Those that may not be set, of the system mostly, are left.
+/// Copies extended attributes, except those that the system does not allow to set.
 fn copy_xattrs(path: &Path, new: &fs::File) -> io::Result<()> {
     let mut names = vec![0; XATTR_MAX];
     let length = match listxattr(path, &mut names[..]) {

@@ -4,10 +4,10 @@ use workspace_merge::{Effort, Favor, FileMerge, Input, Labels, Style, TextMerge,
 
 use crate::args::{ConflictStyle, MergeFile};
 
-/// What is written.
+/// A merged file with its conflict markers.
 pub(super) struct Written {
     pub(super) content: Vec<u8>,
-    /// How many conflicts are left in it.
+    /// Number of conflicts left in it.
     pub(super) conflicts: usize,
 }
 
@@ -62,7 +62,7 @@ fn style(args: &MergeFile) -> Style {
     }
 }
 
-/// As git says it, the files themselves are named where nobody says otherwise.
+/// Returns the labels of conflict markers; the file names by default, as in git.
 pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
     let label = |at: usize| {

@@ -19,9 +19,9 @@ use crate::output::Output;
 use crate::remote::{Client, Failure, find};
 use crate::text::print_stderr;
 
-/// As many as a server tells at once.
+/// Largest number of changes in one response.
 const LIMIT: usize = 10_000;
-/// Says of a patch whether something is missing at its end.
+/// Header that says whether a patch is truncated.
 const TRUNCATED: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
@@ -47,7 +47,7 @@ async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
     Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={LIMIT}"))
 }
 
-/// Says that there is more, if there is.
+/// Warns if changes are left out.
 fn told_in_full(is_short: bool) -> Outcome {
     if is_short {
         print_stderr(&format!("warning: there are more changes; these are the first {LIMIT}"));

@@ -17,10 +17,10 @@ use crate::args::SandboxCreate;
 use crate::context::Context;
 use crate::error::{CommandError, Result, io_hint};
 
-/// How much of an archive is given away at once.
+/// Buffer size for writing an archive.
 const PIECE: usize = 256 << 10;
 
-/// Makes a sandbox.
+/// Creates a sandbox.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
     let tree = args.began.dir.as_deref().map(|path| read(context, path)).transpose()?;
     with(&args.server, async |client| {
@@ -37,7 +37,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
     })
 }
 
-/// What a directory holds. Read before it is sent, so that what cannot be is said first.
+/// Reads a directory before it is sent, so that skipped entries are reported first.
 fn read(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
     let options = SnapshotOptions { note: false, ..SnapshotOptions::default() };
@@ -54,7 +54,7 @@ fn name(value: &impl ValueEnum) -> Option<String> {
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
-/// A tree as an archive that is made as it is read.
+/// Packs a tree into an archive in a thread, as it is read.
 fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
         CommandError::failed(format!("cannot pass on an archive: {error}")).hint(io_hint(&error))
@@ -67,7 +67,8 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     Ok((Box::new(reader), packing))
 }
 
-/// What came of an upload. A server that takes no more ends the archive: its word is the one to tell.
+/// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
+/// pipe.
 fn said(sent: Result<UploadedSnapshot>, packing: Packing) -> Result<UploadedSnapshot> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),

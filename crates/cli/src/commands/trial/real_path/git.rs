@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of a file is read.
+/// Largest number of bytes read from a file.
 const LONGEST: u64 = 64 << 10;
 
 /// A repository around a directory.

@@ -25,7 +25,7 @@ const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
 /// Progress of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
-    /// Nothing of it is needed when its process has ended.
+    /// Its process runs. It can be removed when the process has ended.
     Running,
     /// Its changes are being written to the directory: what is left must not be thrown away.
     Keeping,
@@ -96,7 +96,7 @@ impl TrialPlace {
         Ok(place)
     }
 
-    /// One whose changes wait for somebody.
+    /// Opens one whose changes wait for a decision.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let none = || {
             CommandError::failed(format!("{} holds no changes of a trial", path.display()))

@@ -17,9 +17,9 @@ use crate::text::print_stderr;
 use mounts::MountTable;
 pub(super) use variables::{hides_variable, left_outside};
 
-/// So many names of a directory are looked at.
+/// Largest number of entries of a directory that are examined.
 const NAMES: usize = 10_000;
-/// So much of `/etc/passwd` is read.
+/// Largest number of bytes read from `/etc/passwd`.
 const ACCOUNTS: u64 = 1 << 20;
 /// First id of people.
 const PEOPLE: u32 = 1_000;
@@ -219,10 +219,10 @@ const ON_SYSTEM: &[&str] = &[
 /// Shown though it is below something hidden: programs that many install there.
 const SHOWN: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 
-/// So many sockets are hidden, and so many second paths of what is hidden.
+/// Largest number of sockets that are hidden, and of further paths of hidden files.
 const MORE: usize = 1_000;
 
-/// Whose secrets are looked for.
+/// User whose secrets are searched for.
 pub(super) struct Owner<'a> {
     /// The directory that `HOME` names, and that of the account, each without symlinks.
     pub(super) homes: &'a [PathBuf],

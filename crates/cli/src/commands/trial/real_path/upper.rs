@@ -21,7 +21,7 @@ use workspace_state::Cancel;
 
 /// Beginning of the names of the kernel's own notes on an upper.
 const OWN: &[u8] = b"user.overlay.";
-/// The same for names of attributes of a program that begin the same.
+/// Prefix of escaped attributes, which a program set itself.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
 /// Attribute with the mode of what was closed to its owner, in a name that no program can give. It tells the mode when an
 /// upper is read a second time.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of the kernel's list is read.
+/// Largest number of bytes read from the kernel's list of mounts.
 const LIST: u64 = 16 << 20;
 
 /// Mounts, and their places.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of the kernel's list is read.
+/// Largest number of bytes read from the kernel's list of sockets.
 const LIST: u64 = 16 << 20;
 
 /// Sockets of this network namespace, without symlinks, those that are in none of the directories `last` first: `most` of either,
