@@ -24,7 +24,7 @@ pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, Naming, RefCommand, RefSet, Tag};
-pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
+pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};

@@ -24,7 +24,7 @@ use crate::readiness::{self, Readiness};
 use crate::sandboxes::Creations;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
-use crate::snapshots::{Snapshots, Turns};
+use crate::snapshots::{Snapshots, WorkLimits};
 use crate::{
     episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
     templates,
@@ -41,7 +41,7 @@ pub struct App {
     pub sandboxes: Service,
     /// Snapshots and episodes of all owners. [`App::snapshots`] knows the owners. Its calls block.
     pub store: Store,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) work_limits: Arc<WorkLimits>,
     pub(crate) answer_memory: Arc<OwnerMemory>,
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
@@ -92,7 +92,7 @@ impl App {
         metrics.add(move |text| sandboxes::render(&service, &counted, text));
         let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
         Ok(Self {
-            turns: Arc::new(Turns::new(&settings)),
+            work_limits: Arc::new(WorkLimits::new(&settings)),
             answer_memory: Arc::new(OwnerMemory::of_answers()),
             upload_memory: Arc::new(OwnerMemory::of_uploads()),
             terminal_connections: Arc::new(PerOwner::new(pty::CONNECTIONS_MAX)),

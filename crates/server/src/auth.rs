@@ -29,8 +29,8 @@ use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
 
 /// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
-const BELIEVED: Duration = Duration::from_secs(5);
-const BELIEVED_MAX: usize = 10_000;
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
+const CACHE_ENTRIES_MAX: usize = 10_000;
 /// Smaller answers are not counted.
 const ANSWER_MIN: usize = 64 << 10;
 
@@ -106,7 +106,7 @@ impl Cache {
         let began = {
             let believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((caller, at)) = believed.callers.get(hash)
-                && at.elapsed() < BELIEVED
+                && at.elapsed() < CACHE_LIFETIME
             {
                 return Ok(Some(caller.clone()));
             }
@@ -123,7 +123,7 @@ impl Cache {
         if believed.revocations != began {
             return;
         }
-        if believed.callers.len() >= BELIEVED_MAX {
+        if believed.callers.len() >= CACHE_ENTRIES_MAX {
             believed.callers.clear();
         }
         believed.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));

@@ -30,7 +30,7 @@ use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
-use crate::snapshots::{self, DIFF_LIMIT, Turn, check_page, insight_diff, skipped};
+use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
 use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
@@ -253,9 +253,9 @@ async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "insight"));
     };
     let from = app.snapshots().find(&scope(caller), &parent.snapshot.to_string()).await?;
-    let turn = app.turns.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
         let judged =
             serde_json::to_value(insight_diff(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
@@ -313,7 +313,7 @@ async fn remove(
     if foreign(&app, &scope, vec![id]).await?.is_some() {
         return Err(no_episode(&text));
     }
-    let turn = app.turns.read(&caller.owner).await;
+    let permit = app.work_limits.read(&caller.owner).await;
     let links = with_store(&app.store, move |store| match store.episode(&id)? {
         Some(_) => Ok(Some(store.episode_links(&id)?)),
         None => Ok(None),
@@ -330,14 +330,14 @@ async fn remove(
         return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
     }
     // On its own: what was deleted is not counted any more, also when the client leaves at that moment.
-    let app_of_task = app.clone();
+    let task_app = app.clone();
     let deleted = tokio::spawn(async move {
-        let _turn = turn;
-        let store = app_of_task.store.clone();
+        let _permit = permit;
+        let store = task_app.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         // They were in this store, whatever this server was called when they were made.
-        app_of_task.catalog.episodes().remove(None, &names).await?;
+        task_app.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
     let count = deleted.await.map_err(ApiError::internal)??;
@@ -380,8 +380,8 @@ async fn path(
 ) -> Result<Json<EpisodePath>, ApiError> {
     let (last, limit) = check_path(&query)?;
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, move |store, id| {
+    let permit = app.work_limits.read(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, move |store, id| {
         let last = last.unwrap_or(*id);
         // Whoever knows a step of another search must not follow that one.
         if !store.episode_leads_to(&last, id)? {
@@ -389,7 +389,7 @@ async fn path(
         }
         Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
-    let (found, _turn) = found.await?;
+    let (found, _permit) = found.await?;
     let next = found.first().and_then(|first| first.parent).map(|id| id.to_string());
     Ok(Json(EpisodePath { items: episodes_to_api(seen(&app, &scope, found).await?)?, next }))
 }
@@ -408,8 +408,8 @@ async fn children(
 ) -> Result<Json<EpisodeList>, ApiError> {
     let (last, page, limit) = check_children(&query)?;
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, move |store, id| {
+    let permit = app.work_limits.read(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, move |store, id| {
         let ids = store.episode_children_ids(Some(id))?;
         // Oldest first, which is the order of ids.
         let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
@@ -419,7 +419,7 @@ async fn children(
         let end = items.last().map(|last| last.id);
         Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
     });
-    let ((total, next, items), _turn) = found.await?;
+    let ((total, next, items), _permit) = found.await?;
     let items = episodes_to_api(seen(&app, &scope, items).await?)?;
     let next = next.map(|id| id.to_string());
     Ok(Json(EpisodeList { items, total, page, limit, next }))
@@ -437,9 +437,9 @@ async fn best(
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
     // It reads all of a search, which may be long.
-    let turn = app.turns.comparison(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
-    let (found, _turn) = found.await?;
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
+    let (found, _permit) = found.await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
@@ -469,13 +469,13 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
 /// work. Cancelled when the client disconnects.
 async fn related<T: Send + 'static>(
     app: &App,
-    turn: Turn,
+    turn: WorkPermit,
     scope: &Scope,
     text: &str,
     look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
-) -> Result<(T, Turn), ApiError> {
+) -> Result<(T, WorkPermit), ApiError> {
     let id = find(app, scope, text).await?.id;
-    with_store(&app.store, move |store| Ok((look(store, &id)?, turn))).await
+    with_store(&app.store, move |store| Ok((look(store, &id)?, permit))).await
 }
 
 /// Filters steps to those whose snapshots are visible in the scope.

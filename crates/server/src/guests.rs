@@ -18,7 +18,7 @@ pub enum GuestsError {
     #[error("{setting} {path} cannot be read: {source}")]
     File { setting: &'static str, path: PathBuf, source: std::io::Error },
     #[error("GRPC_TLS_CERT, GRPC_TLS_KEY and GRPC_TLS_CA cannot be used: {0}\nhint: they must be PEM files")]
-    Given(IdentityError),
+    SettingsSource(IdentityError),
     #[error(
         "{path} cannot be used: {source}\nhint: removed, it is made anew; agents that run would not know it"
     )]
@@ -50,7 +50,7 @@ fn identity(settings: &Settings) -> Result<Identity, GuestsError> {
     };
     let (chain, key) = (read("GRPC_TLS_CERT", chain)?, read("GRPC_TLS_KEY", key)?);
     let trusted = settings.grpc_tls_ca.as_ref().map(|path| read("GRPC_TLS_CA", path)).transpose()?;
-    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::Given)
+    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::SettingsSource)
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestsError> {

@@ -14,9 +14,9 @@ mod connections;
 mod cors;
 mod episodes;
 pub mod error;
+mod error_mapping;
 mod error_page;
 pub mod extract;
-mod fault;
 pub mod first_key;
 #[doc(hidden)]
 pub mod fuzzing;

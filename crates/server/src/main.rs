@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_server::first_key::Origin;
-use workspace_server::settings::{Given, ProviderChoice, Settings};
+use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
 use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
 
 const USAGE: &str = "\
@@ -97,8 +97,8 @@ fn perform(task: Task) -> Outcome {
         Task::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
         Task::Generate(directory) => workspace_server::generate(&directory)?,
         Task::Print { config } => {
-            let given = Given::from_process(config.as_deref())?;
-            Settings::from_given(&given)?;
+            let given = SettingsSource::from_process(config.as_deref())?;
+            Settings::from_source(&given)?;
             print!("{}", given.shown());
         }
         Task::Serve { config } => serve(config.as_deref())?,
@@ -107,7 +107,7 @@ fn perform(task: Task) -> Outcome {
 }
 
 fn serve(config: Option<&Path>) -> Outcome {
-    let settings = Settings::from_given(&Given::from_process(config)?)?;
+    let settings = Settings::from_source(&SettingsSource::from_process(config)?)?;
     init_log(&settings)?;
     raise_open_files();
     // Before the threads, which inherit it. Without it, requests wait while sandboxes keep the processors busy.

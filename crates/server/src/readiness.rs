@@ -14,7 +14,7 @@ pub(crate) use sandboxes::add_checks;
 /// Timeout after which a check counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Cache lifetime of a report. Anyone may request it.
-const KEPT: Duration = Duration::from_secs(1);
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 type Answer = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
@@ -40,7 +40,7 @@ impl Readiness {
     pub async fn report(&self) -> ReadinessReport {
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
-            && at.elapsed() < KEPT
+            && at.elapsed() < CACHE_LIFETIME
         {
             return report.clone();
         }

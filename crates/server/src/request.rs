@@ -112,7 +112,7 @@ fn within_limits(request: &Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Turns a panic of a handler into an internal error, so that the connection survives.
+/// WorkLimits a panic of a handler into an internal error, so that the connection survives.
 async fn caught(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {

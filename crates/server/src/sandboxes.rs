@@ -269,9 +269,9 @@ async fn remove_many(
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
+    let permit = app.work_limits.read(&caller.owner).await;
     let found = app.sandboxes.find_many(&scope, order.ids).await?;
-    drop(turn);
+    drop(permit);
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
     for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
         match removed {
@@ -315,7 +315,7 @@ async fn logs(
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Logs>, ApiError> {
     let (tail, since, until) = check_logs(&query)?;
-    let _turn = app.turns.read(&caller.owner).await;
+    let _permit = app.work_limits.read(&caller.owner).await;
     let logs = app.sandboxes.logs(&scope(&caller), &id, tail, since, until).await?;
     Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
 }

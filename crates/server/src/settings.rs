@@ -5,13 +5,13 @@
 
 mod check;
 mod file;
-mod given;
 mod page;
+mod source;
 mod table;
 mod value;
 
-pub use given::{Given, Surroundings};
 pub use page::page;
+pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
 pub use value::{
     Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
@@ -42,7 +42,7 @@ pub enum Fallback {
     /// Not there, with what that means.
     Absent(&'static str),
     /// Found out at start, described in words.
-    Found(&'static str, fn(&Surroundings) -> Option<String>),
+    Found(&'static str, fn(&HostEnvironment) -> Option<String>),
 }
 
 /// All errors in the settings.
@@ -68,9 +68,9 @@ pub enum Wrong {
 
 impl Settings {
     /// Checks what was given and fills in the defaults.
-    pub fn from_given(given: &Given) -> Result<Self, SettingsError> {
-        let mut wrong = given.wrong().to_vec();
-        let settings = table::build(given, &mut wrong);
+    pub fn from_source(source: &SettingsSource) -> Result<Self, SettingsError> {
+        let mut wrong = source.wrong().to_vec();
+        let settings = table::build(source, &mut wrong);
         if let Some(settings) = &settings {
             wrong.extend(check::together(settings));
         }

@@ -1,17 +1,17 @@
 //! `/api/v1/snapshots`: file trees at moments in time, each for those whose it is.
 
-mod address;
 mod body;
 mod content;
 mod conversion;
 mod diff;
 mod files;
 mod list;
-mod owned;
+mod owners;
 mod patches;
+mod snapshot_path;
 mod tree;
-mod turns;
 mod upload;
+mod work_limits;
 
 use axum::Router;
 use axum::body::Body;
@@ -29,10 +29,10 @@ use workspace_state::NewSnapshot;
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
 pub(crate) use conversion::{check_diff, check_page, skipped, snapshot_to_api};
 pub(crate) use diff::{LIMIT as DIFF_LIMIT, insight_diff, plain_diff};
-pub use owned::Snapshots;
+pub use owners::Snapshots;
 pub(crate) use patches::Patches;
 pub(crate) use tree::open;
-pub(crate) use turns::{Turn, Turns};
+pub(crate) use work_limits::{WorkLimits, WorkPermit};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
@@ -76,7 +76,7 @@ async fn list(
     Query(pairs): Query<Pairs>,
 ) -> Result<Json<SnapshotList>, ApiError> {
     let query = ListOptions::parse(pairs)?;
-    let _turn = app.turns.read(&caller.owner).await;
+    let _permit = app.work_limits.read(&caller.owner).await;
     Ok(Json(app.snapshots().page(&scope(&caller), query).await?))
 }
 

@@ -8,7 +8,7 @@ use workspace_api::error_codes;
 use workspace_state::{Cancel, Store, StoreError, WalkLimits, set_notice_handler};
 
 use crate::error::ApiError;
-use crate::fault::{is_full, no_room};
+use crate::error_mapping::{is_full, no_room};
 use crate::private;
 use crate::start::StartError;
 

@@ -29,8 +29,8 @@ const CHUNK: usize = 64 << 10;
 const BATCH: usize = 128 << 10;
 /// Bytes of output in one event. JSON may need six for one.
 const EVENT: usize = 16 << 10;
-/// A proxy that hears nothing for a while closes the connection.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Interval of keepalive comments. Proxies close idle connections.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Returns a piece of output as an event, and the offset of the byte behind it.
 fn event<'a>(piece: &'a Piece, id: &'a str, behind: u64) -> (CommandEvent<'a>, u64) {
@@ -88,7 +88,7 @@ pub(crate) fn events(
         }
         loop {
             let next = tokio::select! {
-                next = timeout(SILENCE, output.next()) => next,
+                next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
                 () = sender.closed() => return gone.await,
             };
             let pieces = match next {

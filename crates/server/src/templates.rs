@@ -22,13 +22,13 @@ use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::error_mapping::{is_full, no_room};
 use crate::extract::{Json, Path};
-use crate::fault::{is_full, no_room};
 use crate::request::RequestId;
 use crate::time::time;
 
 /// Idle timeout of an import.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(OpenApi)]
 #[openapi(paths(list, import, remove))]
@@ -87,7 +87,7 @@ async fn import(
     if body.size_hint().exact().is_some_and(|length| length > max_bytes) {
         return Err(too_large(max_bytes));
     }
-    let _turn = app.turns.template(&caller.owner).await?;
+    let _permit = app.work_limits.template(&caller.owner).await?;
     let archive = receive(&app, body, max_bytes).await?;
     let options = ImportOptions { max_bytes, cancel: app.shutdown.work().child() };
     let known = app.sandboxes.import_template(&name, archive, options).await?;
@@ -110,7 +110,7 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
     let mut pieces = body.into_data_stream();
     let (mut kept, mut length) = (Ok(()), 0);
     loop {
-        let next = tokio::time::timeout(SILENCE, pieces.next()).await;
+        let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next()).await;
         let next = next
             .map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the archive did not come in time"))?;
         let Some(piece) = next else { break };

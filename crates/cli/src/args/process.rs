@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use workspace_state::Timestamp;
 
 use super::history::label;
-use super::sandbox::Making;
+use super::sandbox::SandboxOptions;
 use super::server::{Server, duration};
 use crate::time;
 
@@ -25,7 +25,7 @@ Examples:
   workspace run --keep --name work -- true")]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) making: Making,
+    pub(crate) options: SandboxOptions,
     /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,

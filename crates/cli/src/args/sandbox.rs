@@ -7,7 +7,7 @@ use workspace_api::sandboxes::NetworkChoice;
 
 use super::history::label;
 use super::server::{Server, duration};
-use super::workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -100,9 +100,9 @@ Examples:
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
     #[command(flatten)]
-    pub(crate) making: Making,
+    pub(crate) options: SandboxOptions,
     #[command(flatten)]
-    pub(crate) began: Began,
+    pub(crate) content: InitialContent,
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -112,7 +112,7 @@ pub(crate) struct SandboxCreate {
 
 /// Options of a new sandbox.
 #[derive(Debug, Args)]
-pub(crate) struct Making {
+pub(crate) struct SandboxOptions {
     /// Template; see `workspace template ls`
     #[arg(long, value_name = "TEMPLATE", default_value = "base")]
     pub(crate) template: String,

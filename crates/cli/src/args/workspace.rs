@@ -10,7 +10,7 @@ use super::server::{Server, duration};
 
 /// Initial content of a workspace.
 #[derive(Debug, Args)]
-pub(crate) struct Began {
+pub(crate) struct InitialContent {
     /// Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]
     #[arg(long, value_name = "SNAPSHOT", group = "content")]
     pub(crate) snapshot: Option<String>,

@@ -6,11 +6,11 @@ use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::copy::{self, Inside};
-use crate::remote::{Client, Place, block_on, find};
+use crate::remote::{Client, ServerUrl, block_on, find};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     let sides: Vec<Option<(&str, &str)>> = from.iter().map(|path| remote(path)).collect();
     let skipped = match (remote(to), sides.iter().flatten().count()) {
         (Some((sandbox, path)), 0) => block_on(put(context, &client, from, (sandbox, path)))?,

@@ -8,9 +8,9 @@ use workspace_api::processes::StartedCommand;
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::follow::End;
-use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, block_on, find, program, terminal};
+use crate::remote::output::End;
+use crate::remote::process::{self, Asked, CommandOptions, Over};
+use crate::remote::{Client, ServerUrl, block_on, find, program, terminal};
 use crate::signals::Signals;
 use crate::text;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
         refuse_json(context, "the output of a program")?;
     }
-    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(exec(context, &client, args)).map_err(CommandError::not_run)
 }
 
@@ -31,14 +31,18 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     let sandbox = find(client, &args.sandbox).await?;
     let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        return in_terminal(client, &sandbox, &terminal::Wanted { line: Some(line), cwd, envs, shell: None })
-            .await;
+        return in_terminal(
+            client,
+            &sandbox,
+            &terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None },
+        )
+        .await;
     }
     // From the start: an interruption between start and attendance would leave the command alone.
     let mut signals = if args.detach { None } else { Some(Signals::new()?) };
     let (timeout, stdin, unread) = (milliseconds(args.timeout), args.interactive, args.detach);
-    let order = Order { line, cwd, envs, timeout, stdin, unread };
-    let command = process::start(client, &sandbox, &order).await?;
+    let options = CommandOptions { line, cwd, envs, timeout, stdin, unread };
+    let command = process::start(client, &sandbox, &options).await?;
     let Some(signals) = &mut signals else { return started(context, &command) };
     let names = (sandbox.as_str(), command.as_str());
     match process::attend(client, names, args.interactive, (signals, Asked::PassOn), &mut context.output)
@@ -62,9 +66,9 @@ fn started(context: &mut Context, command: &str) -> Result<Outcome> {
 pub(super) async fn in_terminal(
     client: &Client,
     sandbox: &str,
-    wanted: &terminal::Wanted,
+    options: &terminal::TerminalOptions,
 ) -> Result<Outcome> {
-    match terminal::run(client, sandbox, wanted).await? {
+    match terminal::run(client, sandbox, options).await? {
         Ok(code) => Ok(Outcome::Exit(status(code))),
         Err(signal) => Err(CommandError::asked(signal)),
     }

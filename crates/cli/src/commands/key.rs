@@ -6,7 +6,7 @@ use super::table;
 use crate::args::KeyCommand;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, Place, block_on, check_id};
+use crate::remote::{Client, ServerUrl, block_on, check_id};
 use crate::text;
 
 const PATH: &str = "/api/v1/keys";
@@ -14,11 +14,11 @@ const PATH: &str = "/api/v1/keys";
 pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome> {
     match command {
         KeyCommand::Ls { server } => {
-            let client = Client::new(Place::new(server)?);
+            let client = Client::new(ServerUrl::new(server)?);
             list(context, &block_on(client.get::<KeyList>(PATH))?.items)?;
         }
         KeyCommand::Create(args) => {
-            let client = Client::new(Place::new(&args.server)?);
+            let client = Client::new(ServerUrl::new(&args.server)?);
             let body = CreateKey {
                 name: args.name.clone(),
                 owner: args.owner.as_ref().unwrap_or(&args.name).clone(),
@@ -34,7 +34,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
             }
         }
         KeyCommand::Rm { keys, server } => {
-            let client = Client::new(Place::new(server)?);
+            let client = Client::new(ServerUrl::new(server)?);
             for key in keys {
                 let path = format!("{PATH}/{}", check_id("key", key)?);
                 block_on(client.delete::<()>(&path))?;

@@ -11,17 +11,17 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::follow::{Did, Follower, To};
-use crate::remote::{Client, Place, block_on, check_id, find, process};
+use crate::remote::output::{Follower, OutputEvent, To};
+use crate::remote::{Client, ServerUrl, block_on, check_id, find, process};
 use crate::time;
 
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
-const QUIET: Duration = Duration::from_millis(500);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 const NANOSECONDS: i64 = 1_000_000;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     super::exec::refuse_json(context, "what commands printed")?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
         match &args.command {
@@ -55,7 +55,7 @@ async fn one(
     loop {
         let waits = held.is_some() || !args.follow;
         let did = if waits {
-            match timeout(QUIET, follower.next()).await {
+            match timeout(IDLE_TIMEOUT, follower.next()).await {
                 Ok(did) => did?,
                 Err(_) => {
                     release(context, &mut held)?;
@@ -69,13 +69,13 @@ async fn one(
             follower.next().await?
         };
         match did {
-            Did::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
+            OutputEvent::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
                 Some(tail) => tail.push(to, &data),
                 None => print(context, to, &data)?,
             },
-            Did::Printed { .. } => {}
-            Did::Gap { from, to } => process::warn_of_gap(from, to),
-            Did::Ended(_) => {
+            OutputEvent::Printed { .. } => {}
+            OutputEvent::Gap { from, to } => process::warn_of_gap(from, to),
+            OutputEvent::Ended(_) => {
                 release(context, &mut held)?;
                 return Ok(Outcome::Done);
             }

@@ -7,14 +7,14 @@ use super::table;
 use crate::args::Ps;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, Place, block_on, find, list};
+use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text;
 
 /// Largest number of commands that the server lists.
 const COMMANDS: u32 = 1_000;
 
 pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         match &args.sandbox {
             Some(sandbox) => commands(context, &client, sandbox, args.quiet).await,

@@ -4,35 +4,35 @@ use std::time::Duration;
 
 use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 
-use crate::args::{Making, Run};
+use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, block_on, program, terminal};
+use crate::remote::process::{self, Asked, CommandOptions, Over};
+use crate::remote::{Client, ServerUrl, block_on, program, terminal};
 use crate::signals::Signals;
 use crate::text;
 
 /// A sandbox outlives its command by this, so that the command's own end comes first.
-const AFTERWARDS: Duration = Duration::from_secs(60);
+const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 /// Servers give every sandbox that much when nobody says more.
-const USUAL: Duration = Duration::from_secs(3_600);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::refuse_json(context, "the output of a program")?;
-    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(run_in_sandbox(context, &client, args)).map_err(CommandError::not_run)
 }
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
-    let life = args.timeout.map(|timeout| timeout + AFTERWARDS).filter(|life| *life > USUAL);
-    let request = create_request(&args.making, life);
-    let making = create(client, &request);
-    tokio::pin!(making);
+    let life = args.timeout.map(|timeout| timeout + LIFETIME_MARGIN).filter(|life| *life > DEFAULT_LIFETIME);
+    let request = create_request(&args.options, life);
+    let creation = create(client, &request);
+    tokio::pin!(creation);
     let (sandbox, asked) = tokio::select! {
-        made = &mut making => (made?, None),
+        made = &mut creation => (made?, None),
         // Whether it was made is only known when the server answers.
-        signal = signals.next() => (making.await?, Some(signal)),
+        signal = signals.next() => (creation.await?, Some(signal)),
     };
     let id = sandbox.id.as_str();
     let over = match asked {
@@ -60,16 +60,16 @@ async fn inside(
 ) -> Result<Outcome> {
     let line = program(&args.words);
     if args.terminal {
-        let wanted = terminal::Wanted { line: Some(line), ..terminal::Wanted::default() };
-        return super::exec::in_terminal(client, id, &wanted).await;
+        let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
+        return super::exec::in_terminal(client, id, &options).await;
     }
-    let order = Order {
+    let options = CommandOptions {
         line,
         timeout: super::exec::milliseconds(args.timeout),
         stdin: args.interactive,
-        ..Order::default()
+        ..CommandOptions::default()
     };
-    let command = process::start(client, id, &order).await?;
+    let command = process::start(client, id, &options).await?;
     let over =
         process::attend(client, (id, &command), args.interactive, (signals, Asked::End), &mut context.output)
             .await?;
@@ -80,22 +80,22 @@ async fn inside(
 }
 
 /// Returns the request for a sandbox with these options.
-pub(super) fn create_request(making: &Making, life: Option<Duration>) -> CreateSandbox {
+pub(super) fn create_request(options: &SandboxOptions, life: Option<Duration>) -> CreateSandbox {
     CreateSandbox {
-        template: making.template.clone(),
-        name: making.name.clone(),
-        unique_name: making.name.is_some() && !making.allow_duplicate_name,
-        envs: super::exec::pairs(&making.envs),
+        template: options.template.clone(),
+        name: options.name.clone(),
+        unique_name: options.name.is_some() && !options.allow_duplicate_name,
+        envs: super::exec::pairs(&options.envs),
         timeout_seconds: life.map(|life| life.as_secs()),
         resources: Resources {
-            cpu: making.cpu.clone(),
-            memory: making.memory.clone(),
-            disk: making.disk.clone(),
+            cpu: options.cpu.clone(),
+            memory: options.memory.clone(),
+            disk: options.disk.clone(),
             processes: None,
         },
-        network: making.network.into(),
-        egress_allow: (!making.allowed.is_empty()).then(|| making.allowed.clone()),
-        labels: super::exec::pairs(&making.labels),
+        network: options.network.into(),
+        egress_allow: (!options.allowed.is_empty()).then(|| options.allowed.clone()),
+        labels: super::exec::pairs(&options.labels),
         ..CreateSandbox::default()
     }
 }

@@ -14,7 +14,7 @@ use super::table;
 use crate::args::{SandboxCommand, Server};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Place, block_on, find, list};
+use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text::shown_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
@@ -57,7 +57,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
 }
 
 fn with<T>(server: &Server, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let client = Client::new(Place::new(server)?);
+    let client = Client::new(ServerUrl::new(server)?);
     block_on(work(&client))
 }
 

@@ -7,13 +7,13 @@ use super::table;
 use crate::args::Status;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Place, block_on};
+use crate::remote::{Client, ServerUrl, block_on};
 
 /// Exit status for a server that is not ready.
 const NOT_READY: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     let answers = block_on(async {
         let health: Option<Health> = client.probe("/health").await.map_err(|error| client.explain(error))?;
         let ready: Option<ReadinessReport> =
@@ -23,13 +23,13 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     let Some((health, ready)) = answers else {
         return Err(CommandError::failed(format!(
             "what answers at {} is no workspace server",
-            client.place.url
+            client.server.url
         ))
         .hint("check --server or WORKSPACE_SERVER"));
     };
     let works = ready.ready;
     let fields =
-        Fields { url: &client.place.url, version: &health.version, ready: works, checks: &ready.checks };
+        Fields { url: &client.server.url, version: &health.version, ready: works, checks: &ready.checks };
     if context.output.json() {
         context.output.record(&fields)?;
     } else {

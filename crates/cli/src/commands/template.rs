@@ -16,15 +16,15 @@ use crate::args::TemplateCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::progress::Bars;
-use crate::remote::{Client, Failure, Place, block_on};
+use crate::remote::{Client, RequestError, ServerUrl, block_on};
 
 pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Outcome> {
     match command {
-        TemplateCommand::Ls { server } => list(context, &Client::new(Place::new(server)?)),
+        TemplateCommand::Ls { server } => list(context, &Client::new(ServerUrl::new(server)?)),
         TemplateCommand::Import { name, source, server } => {
-            import(context, &Client::new(Place::new(server)?), name, source)
+            import(context, &Client::new(ServerUrl::new(server)?), name, source)
         }
-        TemplateCommand::Rm { names, server } => remove(&Client::new(Place::new(server)?), names),
+        TemplateCommand::Rm { names, server } => remove(&Client::new(ServerUrl::new(server)?), names),
     }
 }
 
@@ -77,7 +77,7 @@ fn unreadable(source: &Path, error: &io::Error) -> CommandError {
 }
 
 /// Explains a refused import.
-fn explain(failure: Failure, client: &Client, name: &str) -> CommandError {
+fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
     let hint = if failure.is(error_codes::INVALID_REQUEST) {
         "what is taken: a tar of a root filesystem, what `docker save` writes, or an OCI layout; plain, gzip or zstd"
             .to_owned()
@@ -88,9 +88,9 @@ fn explain(failure: Failure, client: &Client, name: &str) -> CommandError {
     } else if failure.is(error_codes::NOT_IMPLEMENTED) {
         "load the image where the server's containers come from, and name it with `--template`".to_owned()
     } else {
-        return failure.explain(&client.place);
+        return failure.explain(&client.server);
     };
-    CommandError { hints: vec![hint], ..failure.explain(&client.place) }
+    CommandError { hints: vec![hint], ..failure.explain(&client.server) }
 }
 
 /// An archive that is sent.

@@ -29,7 +29,7 @@ use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::local::{self, Home, Order, Over};
+use crate::local::{self, CommandOptions, Home, Over};
 use crate::output::Output;
 use crate::remote::program;
 use crate::signals::Signals;
@@ -38,7 +38,7 @@ use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
 /// A tree with fewer entries is written out for the sandbox at once.
-const FEW: u64 = 1_000;
+const LARGE_TREE: u64 = 1_000;
 
 /// The template that is this system.
 const BASE: &str = "base";
@@ -150,7 +150,7 @@ impl Trial<'_> {
         if tree.entry(".workspaceignore")?.is_some() {
             print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
         }
-        Ok((report.snapshot, report.files + report.directories + report.symlinks >= FEW))
+        Ok((report.snapshot, report.files + report.directories + report.symlinks >= LARGE_TREE))
     }
 
     fn new_snapshot(&self, when: &str, parents: Vec<SnapshotId>) -> NewSnapshot {
@@ -188,13 +188,17 @@ impl Trial<'_> {
             }
         };
         let aside = self.context.output.json();
-        let order =
-            Order { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout, aside };
+        let options = CommandOptions {
+            line: program(&self.args.words),
+            envs: self.envs(),
+            timeout: self.args.timeout,
+            aside,
+        };
         let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !aside;
         let (over, keys) = if on_terminal {
-            local::run_in_terminal(home.service(), &sandbox, order, signals).await?
+            local::run_in_terminal(home.service(), &sandbox, options, signals).await?
         } else {
-            local::run(home.service(), &sandbox, order, signals).await?
+            local::run(home.service(), &sandbox, options, signals).await?
         };
         match over {
             Over::Asked(signal) => Err(CommandError::asked(signal)),

@@ -18,19 +18,19 @@ use workspace_sandbox::{
 };
 use workspace_state::{SnapshotId, Store};
 
-use super::left::{self, Claim, Note};
+use super::leftovers::{self, Claim, Note};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 
 /// Directory of such places below the XDG cache directory.
-const PLACES: &str = "elevo-workspace/try";
+const DIRECTORIES: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
 /// Longer than anybody takes to think about it.
-const LIFE: Duration = Duration::from_secs(30 * 86_400);
+const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 /// More than any machine has: the user's own limits are enough.
-const PLENTY: u64 = 1 << 50;
+const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES: u32 = 32_768;
 const BASE: &str = "base";
 
@@ -65,14 +65,14 @@ impl Home {
         }
         let (service, catalog) = started?;
         if let Some(places) = directory.parent() {
-            Self::clear_left(places).await;
+            Self::clear_leftovers(places).await;
         }
         Ok(Self { directory, service, catalog, _claim: claim })
     }
 
     /// Ends what is left of processes that were killed. What cannot be ended stays for the next.
-    async fn clear_left(places: &Path) {
-        for (directory, claim) in left::find(places) {
+    async fn clear_leftovers(places: &Path) {
+        for (directory, claim) in leftovers::find(places) {
             let Some(note) = Note::read(&directory) else { continue };
             let Ok(store) = Store::open(&note.store) else { continue };
             let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
@@ -107,7 +107,7 @@ impl Home {
         self.bring_template(&new.template)?;
         let wanted = Wanted { owner: OWNER.to_owned(), unlimited: true, most: None, key: None };
         let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
-        let new = NewSandbox { materialize, timeout: Some(LIFE), ..new };
+        let new = NewSandbox { materialize, timeout: Some(LIFETIME), ..new };
         let made = match self.service.create(wanted.clone(), new.clone()).await {
             // Where nothing can be loaded as it is read, all of it is written.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
@@ -184,15 +184,15 @@ fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Resources {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
-        memory: PLENTY,
-        disk: PLENTY,
+        memory: UNLIMITED_BYTES,
+        disk: UNLIMITED_BYTES,
         processes: PROCESSES,
     };
     Settings {
         store: absolute(store.path()),
         lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
-        timeout: LIFE,
-        lifetime: LIFE,
+        timeout: LIFETIME,
+        lifetime: LIFETIME,
         default_resources: all,
         max_resources: all,
         pool: 0,
@@ -210,7 +210,7 @@ pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(PLACES), apart) {
+        match make_below(&parent.join(DIRECTORIES), apart) {
             Ok(Some(made)) => return Ok(made),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),

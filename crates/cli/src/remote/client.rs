@@ -17,31 +17,32 @@ use tokio::sync::mpsc;
 use workspace_api::error_codes;
 
 use super::stream::Stream;
-use super::{Failure, Place, Problem};
+use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
 
 /// Longest `Retry-After` that is waited for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
 /// Shortest wait that is announced.
-const NOTICEABLE: Duration = Duration::from_secs(2);
+const ANNOUNCED_WAIT: Duration = Duration::from_secs(2);
 
-/// Buffer size of an upload in bytes. The next constant is the number of buffers that wait to be sent.
-const PIECE: usize = 256 << 10;
-const PIECES: usize = 4;
+/// Size of a chunk of an upload in bytes.
+const CHUNK_SIZE: usize = 256 << 10;
+/// Number of chunks that wait to be sent.
+const CHUNKS_QUEUED: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
 /// A server.
 pub(crate) struct Client {
-    pub(crate) place: Place,
+    pub(crate) server: ServerUrl,
     /// Idle connection for the next request.
     idle: RefCell<Option<Sender>>,
 }
 
 impl Client {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, idle: RefCell::default() }
+    pub(crate) fn new(server: ServerUrl) -> Self {
+        Self { server, idle: RefCell::default() }
     }
 
     /// Sends a GET request and parses the response.
@@ -59,7 +60,7 @@ impl Client {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestError> {
         self.ask(Method::POST, path, Some(json(body)?)).await
     }
 
@@ -81,7 +82,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Bytes>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestError> {
         loop {
             let failure = match self.ask_once(&method, path, body.as_ref()).await {
                 Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
@@ -90,14 +91,19 @@ impl Client {
             let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
                 return Err(failure);
             };
-            if wait >= NOTICEABLE {
+            if wait >= ANNOUNCED_WAIT {
                 text::print_stderr(&format!("note: the key's rate is used up; waiting {} s", wait.as_secs()));
             }
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn ask_once(&self, method: &Method, path: &str, body: Option<&Bytes>) -> Result<Bytes, Failure> {
+    async fn ask_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Bytes>,
+    ) -> Result<Bytes, RequestError> {
         let (response, sender) = self.send(method, path, body, None).await?;
         let response = checked(response).await?;
         let bytes = collected(response).await?;
@@ -106,14 +112,14 @@ impl Client {
     }
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
-    pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+    pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
         let (response, _) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
         let bytes = collected(response).await?;
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_data() => Ok(None),
-            Err(_) => Err(Failure::Answered(Box::new(Problem::new(status, None, &bytes)))),
+            Err(_) => Err(RequestError::Api(Box::new(ApiError::new(status, None, &bytes)))),
         }
     }
 
@@ -122,7 +128,7 @@ impl Client {
         &self,
         path: &str,
         header: Option<(HeaderName, String)>,
-    ) -> Result<Incoming, Failure> {
+    ) -> Result<Incoming, RequestError> {
         Ok(self.open_with_head(path, header).await?.into_body())
     }
 
@@ -131,7 +137,7 @@ impl Client {
         &self,
         path: &str,
         header: Option<(HeaderName, String)>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, header).await?;
         let response = checked(response).await?;
         // Without a sender the connection would be closed.
@@ -149,7 +155,7 @@ impl Client {
         path: &str,
         source: Box<dyn Read + Send>,
     ) -> Result<T> {
-        self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.place))
+        self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.server))
     }
 
     /// Like [`Self::upload`], for a caller that handles some failures itself.
@@ -158,14 +164,14 @@ impl Client {
         method: &Method,
         path: &str,
         source: Box<dyn Read + Send>,
-    ) -> Result<T, Failure> {
-        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
-        let stream = Stream::connect(&self.place).await?;
+    ) -> Result<T, RequestError> {
+        let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
+        let stream = Stream::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
         let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
         let request = request.body(StreamBody::new(pieces(source)));
-        let request = request.map_err(|error| Failure::Unreachable(format!("bad request: {error}")))?;
+        let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
         let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
         parse(&collected(response).await?)
     }
@@ -176,7 +182,7 @@ impl Client {
         path: &str,
         body: Option<&Bytes>,
         header: Option<(HeaderName, String)>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
+    ) -> Result<(Response<Incoming>, Sender), RequestError> {
         let request = self.request(method, path, body, header.as_ref())?;
         let idle = self.idle.borrow_mut().take();
         if let Some(mut sender) = idle
@@ -187,7 +193,7 @@ impl Client {
                 // The server closed the connection meanwhile, and has seen nothing of the request.
                 Err(mut failed) => match failed.take_message() {
                     Some(request) => return self.send_anew(request).await,
-                    None => return Err(Failure::Lost(failed.into_error().to_string())),
+                    None => return Err(RequestError::Disconnected(failed.into_error().to_string())),
                 },
             }
         }
@@ -198,9 +204,9 @@ impl Client {
     async fn send_anew(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
-        let stream = Stream::connect(&self.place).await?;
-        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
+    ) -> Result<(Response<Incoming>, Sender), RequestError> {
+        let stream = Stream::connect(&self.server).await?;
+        let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
             // Whoever waits for an answer is told how it ended.
@@ -216,7 +222,7 @@ impl Client {
         path: &str,
         body: Option<&Bytes>,
         header: Option<&(HeaderName, String)>,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
+    ) -> Result<Request<Full<Bytes>>, RequestError> {
         let mut request = self.head(method, path);
         if let Some((name, value)) = header {
             request = request.header(name, value.as_str());
@@ -228,31 +234,33 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        request.body(Full::new(bytes)).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
+        request
+            .body(Full::new(bytes))
+            .map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
     }
 
     fn head(&self, method: &Method, path: &str) -> Builder {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.place.prefix))
-            .header(HOST, self.place.authority());
-        match &self.place.key {
+            .uri(format!("{}{path}", self.server.prefix))
+            .header(HOST, self.server.authority());
+        match &self.server.key {
             Some(key) => request.header(AUTHORIZATION, format!("Bearer {key}")),
             None => request,
         }
     }
 
     /// Explains a failure to the user.
-    pub(crate) fn explain(&self, failure: Failure) -> CommandError {
-        failure.explain(&self.place)
+    pub(crate) fn explain(&self, failure: RequestError) -> CommandError {
+        failure.explain(&self.server)
     }
 }
 
 /// Returns the content of a source as a stream. Reading may block, so it happens in a thread.
 fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::channel(CHUNKS_QUEUED);
     std::thread::spawn(move || {
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; CHUNK_SIZE];
         loop {
             let piece = match source.read(&mut buffer) {
                 Ok(0) => return,
@@ -270,36 +278,40 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
 }
 
 /// Returns `Retry-After` of a rate limit error.
-fn wanted_wait(failure: &Failure) -> Option<Duration> {
+fn wanted_wait(failure: &RequestError) -> Option<Duration> {
     match failure {
-        Failure::Answered(problem) if failure.is(error_codes::RATE_LIMITED) => problem.retry_after,
+        RequestError::Api(error) if failure.is(error_codes::RATE_LIMITED) => error.retry_after,
         _ => None,
     }
 }
 
-fn json(body: &impl Serialize) -> Result<Bytes, Failure> {
+fn json(body: &impl Serialize) -> Result<Bytes, RequestError> {
     let json = serde_json::to_vec(body);
-    json.map(Bytes::from).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
+    json.map(Bytes::from).map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
     serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
-        true => Failure::Malformed(error.to_string()),
-        false => Failure::Lost(format!("an answer is not JSON: {error}")),
+        true => RequestError::Malformed(error.to_string()),
+        false => RequestError::Disconnected(format!("an answer is not JSON: {error}")),
     })
 }
 
-async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
     if response.status().is_success() {
         return Ok(response);
     }
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let status = response.status();
     let body = collected(response).await?;
-    Err(Failure::Answered(Box::new(Problem::new(status, retry_after.map(Duration::from_secs), &body))))
+    Err(RequestError::Api(Box::new(ApiError::new(status, retry_after.map(Duration::from_secs), &body))))
 }
 
-async fn collected(response: Response<Incoming>) -> Result<Bytes, Failure> {
-    let body = response.into_body().collect().await.map_err(|error| Failure::Lost(error.to_string()))?;
+async fn collected(response: Response<Incoming>) -> Result<Bytes, RequestError> {
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| RequestError::Disconnected(error.to_string()))?;
     Ok(body.to_bytes())
 }

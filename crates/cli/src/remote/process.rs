@@ -7,8 +7,8 @@ use workspace_api::error_codes;
 use workspace_api::processes::{KillCommand, Overflow, RunCommand, StartedCommand};
 
 use super::Client;
-use super::follow::{Did, End, Follower, To};
 use super::input::Input;
+use super::output::{End, Follower, OutputEvent, To};
 use crate::error::{CommandError, Kind, Result};
 use crate::output::Output;
 use crate::signals::Signals;
@@ -21,7 +21,7 @@ const SIGPIPE: i32 = 13;
 
 /// Command to run.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct CommandOptions {
     /// A line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) cwd: Option<String>,
@@ -35,15 +35,15 @@ pub(crate) struct Order {
 }
 
 /// Starts a command and returns its id.
-pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Result<String> {
+pub(crate) async fn start(client: &Client, sandbox: &str, options: &CommandOptions) -> Result<String> {
     let body = RunCommand {
-        command: order.line.clone(),
-        cwd: order.cwd.clone(),
-        envs: order.envs.clone(),
-        timeout: Some(order.timeout),
-        stdin: order.stdin,
+        command: options.line.clone(),
+        cwd: options.cwd.clone(),
+        envs: options.envs.clone(),
+        timeout: Some(options.timeout),
+        stdin: options.stdin,
         // Whoever follows it reads at his own pace and wants all of it.
-        overflow: if order.unread { Overflow::Drop } else { Overflow::Block },
+        overflow: if options.unread { Overflow::Drop } else { Overflow::Block },
         // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
         background: true,
         ..RunCommand::default()
@@ -127,18 +127,18 @@ pub(crate) async fn attend(
 }
 
 /// Prints an event. Returns the end of the command, if it ended.
-fn show(did: Did, output: &mut Output) -> Result<Option<End>> {
+fn show(did: OutputEvent, output: &mut Output) -> Result<Option<End>> {
     match did {
-        Did::Printed { to: To::Stdout, data, .. } => {
+        OutputEvent::Printed { to: To::Stdout, data, .. } => {
             output.bytes(&data)?;
             output.finish()?;
         }
-        Did::Printed { to: To::Stderr, data, .. } => {
+        OutputEvent::Printed { to: To::Stderr, data, .. } => {
             // A stderr that cannot be written leaves nobody to tell.
             let _ = std::io::stderr().write_all(&data);
         }
-        Did::Gap { from, to } => warn_of_gap(from, to),
-        Did::Ended(end) => return Ok(Some(end)),
+        OutputEvent::Gap { from, to } => warn_of_gap(from, to),
+        OutputEvent::Ended(end) => return Ok(Some(end)),
     }
     Ok(None)
 }

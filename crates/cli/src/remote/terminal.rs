@@ -15,22 +15,22 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalEvent, TerminalRequest};
 
-use super::patience::Patience;
+use super::backoff::Backoff;
 use super::stream::Stream;
-use super::{Client, Failure, Problem};
+use super::{ApiError, Client, RequestError};
 use crate::error::{CommandError, Result};
 use crate::screen::{self, Raw};
 use crate::signals::{Signals, failed};
 use crate::stdin::stdin;
 
 /// Ping interval. The server disconnects clients that are idle for 90 seconds.
-const PING: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Idle timeout of the connection.
-const SILENCE: Duration = Duration::from_secs(45);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Terminal to open.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct TerminalOptions {
     /// The program, if not the usual shell.
     pub(crate) shell: Option<String>,
     /// A line for the shell, if it is not to ask.
@@ -41,10 +41,14 @@ pub(crate) struct Wanted {
 
 /// Opens a terminal and stays connected until its shell exits. Returns its exit code, or the signal that
 /// ended this program.
-pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<Result<i32, i32>> {
+pub(crate) async fn run(
+    client: &Client,
+    sandbox: &str,
+    options: &TerminalOptions,
+) -> Result<Result<i32, i32>> {
     // Before anything is opened inside: without a terminal here there is nothing to connect.
     let raw = Raw::enter()?;
-    let path = open(client, sandbox, wanted).await?;
+    let path = open(client, sandbox, options).await?;
     let mut session = Session {
         client,
         path,
@@ -53,7 +57,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
         unsent: None,
         resized: signal(SignalKind::window_change()).map_err(|error| failed(&error))?,
         signals: Signals::new()?,
-        patience: Patience::default(),
+        backoff: Backoff::default(),
     };
     let over = session.run().await;
     if !matches!(over, Ok(Ok(_))) {
@@ -64,16 +68,16 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
     over
 }
 
-async fn open(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<String> {
+async fn open(client: &Client, sandbox: &str, options: &TerminalOptions) -> Result<String> {
     let (cols, rows) = screen::size();
-    let mut envs = wanted.envs.clone();
+    let mut envs = options.envs.clone();
     // What this terminal can show is known here alone.
     if !envs.contains_key("TERM")
         && let Ok(term) = std::env::var("TERM")
     {
         envs.insert("TERM".to_owned(), term);
     }
-    let (shell, command, cwd) = (wanted.shell.clone(), wanted.line.clone(), wanted.cwd.clone());
+    let (shell, command, cwd) = (options.shell.clone(), options.line.clone(), options.cwd.clone());
     let path = format!("/api/v1/sandboxes/{sandbox}/pty");
     let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
     let terminal: Terminal = client.post(&path, &body).await?;
@@ -102,7 +106,7 @@ struct Session<'a> {
     unsent: Option<Vec<u8>>,
     resized: Signal,
     signals: Signals,
-    patience: Patience,
+    backoff: Backoff,
 }
 
 impl Session<'_> {
@@ -113,7 +117,7 @@ impl Session<'_> {
                 Over::Exit(code) => return Ok(Ok(code)),
                 Over::Asked(signal) => return Ok(Err(signal)),
                 Over::Lost => {
-                    self.patience.lose();
+                    self.backoff.should_retry();
                 }
             }
         }
@@ -121,28 +125,32 @@ impl Session<'_> {
 
     /// Connects, or waits before the next attempt and returns `None`.
     async fn connect(&mut self) -> Result<Option<Socket>> {
-        self.patience.wait().await;
-        let failure = match timeout(SILENCE, self.dial()).await {
+        self.backoff.wait().await;
+        let failure = match timeout(IDLE_TIMEOUT, self.dial()).await {
             Ok(Ok(socket)) => return Ok(Some(socket)),
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unreachable("no answer".to_owned()),
+            Err(_) => RequestError::Unreachable("no answer".to_owned()),
         };
-        if failure.may_pass() && self.patience.lose() { Ok(None) } else { Err(self.client.explain(failure)) }
+        if failure.may_pass() && self.backoff.should_retry() {
+            Ok(None)
+        } else {
+            Err(self.client.explain(failure))
+        }
     }
 
-    async fn dial(&self) -> Result<Socket, Failure> {
-        let place = &self.client.place;
+    async fn dial(&self) -> Result<Socket, RequestError> {
+        let server = &self.client.server;
         if self.received > 0 {
             self.check_agent().await?;
         }
-        let stream = Stream::connect(place).await?;
-        let scheme = if place.tls { "wss" } else { "ws" };
-        let (authority, prefix) = (place.authority(), &place.prefix);
+        let stream = Stream::connect(server).await?;
+        let scheme = if server.tls { "wss" } else { "ws" };
+        let (authority, prefix) = (server.authority(), &server.prefix);
         let url =
             format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.received);
-        let bad = |error: String| Failure::Unreachable(format!("bad request: {error}"));
+        let bad = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
         let mut request = url.into_client_request().map_err(|error| bad(error.to_string()))?;
-        if let Some(key) = &place.key {
+        if let Some(key) = &server.key {
             let value = format!("Bearer {key}").parse().map_err(|_| bad("the key".to_owned()))?;
             request.headers_mut().insert(AUTHORIZATION, value);
         }
@@ -151,15 +159,15 @@ impl Session<'_> {
             Err(tungstenite::Error::Http(response)) => {
                 Err(refused(response.status(), response.body().as_deref()))
             }
-            Err(error) => Err(Failure::Lost(error.to_string())),
+            Err(error) => Err(RequestError::Disconnected(error.to_string())),
         }
     }
 
     /// Checks that the guest agent is connected. After a restart of the server it may not be, and input would
     /// be lost silently.
-    async fn check_agent(&self) -> Result<(), Failure> {
+    async fn check_agent(&self) -> Result<(), RequestError> {
         let (cols, rows) = screen::size();
-        let resized: Result<(), Failure> =
+        let resized: Result<(), RequestError> =
             self.client.try_post(&format!("{}/resize", self.path), &ResizeTerminal { cols, rows }).await;
         match resized {
             Err(failure) if failure.may_pass() => Err(failure),
@@ -173,7 +181,7 @@ impl Session<'_> {
         if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
             return Over::Lost;
         }
-        let (mut pings, mut heard) = (every(PING), Instant::now());
+        let (mut pings, mut heard) = (every(PING_INTERVAL), Instant::now());
         loop {
             let sent = tokio::select! {
                 message = socket.next() => {
@@ -200,7 +208,7 @@ impl Session<'_> {
                 _ = self.resized.recv() => self.send_size(socket).await,
                 signal = self.signals.next() => return Over::Asked(signal),
                 _ = pings.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    if heard.elapsed() > IDLE_TIMEOUT {
                         return Over::Lost;
                     }
                     socket.send(message(&TerminalRequest::Ping)).await
@@ -233,7 +241,7 @@ impl Session<'_> {
     }
 
     fn hear(&mut self, message: Message) -> Option<Over> {
-        self.patience.restore();
+        self.backoff.reset();
         match message {
             Message::Binary(data) => {
                 self.received += data.len() as u64;
@@ -272,6 +280,6 @@ fn every(period: Duration) -> Interval {
     interval_at(Instant::now() + period, period)
 }
 
-fn refused(status: StatusCode, body: Option<&[u8]>) -> Failure {
-    Failure::Answered(Box::new(Problem::new(status, None, body.unwrap_or_default())))
+fn refused(status: StatusCode, body: Option<&[u8]>) -> RequestError {
+    RequestError::Api(Box::new(ApiError::new(status, None, body.unwrap_or_default())))
 }

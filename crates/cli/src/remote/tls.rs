@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Failure;
+use super::RequestError;
 
 /// Certificate bundles of distributions.
 const BUNDLES: [&str; 4] = [
@@ -23,26 +23,26 @@ const BUNDLES: [&str; 4] = [
 ];
 
 /// Makes TLS of a connection. Nothing of the request is sent to a server that is not trusted.
-pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RequestError> {
     let name = ServerName::try_from(host.to_owned());
-    let name = name.map_err(|error| Failure::Unreachable(error.to_string()))?;
-    let roots = roots().map_err(Failure::Untrusted)?;
+    let name = name.map_err(|error| RequestError::Unreachable(error.to_string()))?;
+    let roots = roots().map_err(RequestError::Untrusted)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let config = config.map_err(|error| RequestError::Unreachable(error.to_string()))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| refused(&error))
 }
 
 /// Maps an error of the TLS handshake.
-fn refused(error: &io::Error) -> Failure {
+fn refused(error: &io::Error) -> RequestError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
-        Some(rustls::Error::InvalidCertificate(_)) => Failure::Untrusted(error.to_string()),
-        Some(rustls::Error::InvalidMessage(_)) => Failure::Unreachable(
+        Some(rustls::Error::InvalidCertificate(_)) => RequestError::Untrusted(error.to_string()),
+        Some(rustls::Error::InvalidMessage(_)) => RequestError::Unreachable(
             "what answers there does not speak TLS; its URL may begin with http://".to_owned(),
         ),
-        _ => Failure::Unreachable(error.to_string()),
+        _ => RequestError::Unreachable(error.to_string()),
     }
 }
 

@@ -15,9 +15,9 @@ use crate::app::App;
 use crate::error::ApiError;
 
 /// Number of unanswered pings after which the client counts as disconnected.
-const PINGS: u32 = 3;
+const UNANSWERED_PINGS: u32 = 3;
 /// Timeout for sending the close frame.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A parsed message of a client.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Session {
         };
         let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
         // A client that is gone, or does not read, needs no goodbye.
-        drop(timeout(GOODBYE, socket.send(Message::Close(Some(frame)))).await);
+        drop(timeout(CLOSE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
     }
 
     fn silent(&self) -> String {
@@ -96,7 +96,7 @@ impl Session {
 
     async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
         let silence = self.app.settings.terminal_timeout;
-        let mut pings = interval_at(Instant::now() + silence / PINGS, silence / PINGS);
+        let mut pings = interval_at(Instant::now() + silence / UNANSWERED_PINGS, silence / UNANSWERED_PINGS);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whatever is shown meanwhile: who is gone does not read it.
         let mut gone = Instant::now() + silence;
@@ -114,7 +114,7 @@ impl Session {
                     Ok(None) => return Over::Stopping,
                     Err(error) => {
                         let message = ApiError::from(error).message().to_owned();
-                        drop(timeout(GOODBYE, socket.send(error_message(&message))).await);
+                        drop(timeout(CLOSE_TIMEOUT, socket.send(error_message(&message))).await);
                         return Over::Closed;
                     }
                 },

@@ -160,19 +160,19 @@ pub(super) async fn changes(
     Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
     let limit = check_diff(&query)?;
-    let turn = app.turns.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
     // The trees have the flag of their request, which outlives the call.
     let cancel = changes.before.store().cancel().clone();
     if query.patch {
         let patches = blocking_until(&cancel, move || {
-            let _turn = turn;
+            let _permit = permit;
             Ok(Patches::new(changes.before, changes.after, limit)?)
         });
-        return patches.await?.answer(&app.turns, &caller.owner).await;
+        return patches.await?.answer(&app.work_limits, &caller.owner).await;
     }
     let answer = blocking_until(&cancel, move || {
-        let _turn = turn;
+        let _permit = permit;
         let compare = if query.insight { insight_diff } else { plain_diff };
         Ok(SandboxChanges {
             base: changes.base.map(|id| id.to_string()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::given::Part;
+use super::source::Part;
 use super::{TABLE, Wrong};
 
 /// Parses a settings file. Returns the settings, and entries that are none.

@@ -9,17 +9,17 @@ use super::value::{
     Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges,
     RuntimeKind, Secret, Size, Switch, Value,
 };
-use super::{Declared, Fallback, Given, Surroundings, Wrong};
+use super::{Declared, Fallback, HostEnvironment, SettingsSource, Wrong};
 
 /// `name: Type = default` is a setting that always has a value, `name?: Type = absent` one that may have none.
 macro_rules! settings {
     (@type $type:ty) => { $type };
     (@type $type:ty, ?) => { Option<$type> };
-    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr) => {
-        $given.value::<$type>(stringify!($name), $default, $wrong)
+    (@read $source:ident, $wrong:ident, $name:ident, $type:ty, $default:expr) => {
+        $source.value::<$type>(stringify!($name), $default, $wrong)
     };
-    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr, ?) => {
-        $given.optional::<$type>(stringify!($name), $wrong)
+    (@read $source:ident, $wrong:ident, $name:ident, $type:ty, $default:expr, ?) => {
+        $source.optional::<$type>(stringify!($name), $wrong)
     };
     ($($(#[doc = $doc:literal])+ $name:ident $(($optional:tt))? : $type:ty = $default:expr;)+) => {
         /// The settings of a server, checked.
@@ -37,9 +37,9 @@ macro_rules! settings {
             doc: concat!($($doc),+),
         },)+];
 
-        pub(super) fn build(given: &Given, wrong: &mut Vec<Wrong>) -> Option<Settings> {
+        pub(super) fn build(source: &SettingsSource, wrong: &mut Vec<Wrong>) -> Option<Settings> {
             // Each is read before the first failure ends this, so that all that is wrong is found.
-            $(let $name = settings!(@read given, wrong, $name, $type, $default $(, $optional)?);)+
+            $(let $name = settings!(@read source, wrong, $name, $type, $default $(, $optional)?);)+
             Some(Settings { $($name: $name?,)+ })
         }
     };
@@ -136,7 +136,7 @@ settings! {
     max_episode_bytes_per_owner: Size = is("256m");
     /// Sandboxes that are being started at one time, and as many whose files are being written; one owner has at most half of each.
     max_concurrent_creations: u32 = is("10");
-    /// Creations that wait for their turn; more are refused. One owner has at most half of the places.
+    /// Creations that wait for their permit; more are refused. One owner has at most half of the places.
     max_queued_creations: u32 = is("200");
     /// Sandboxes that are started at most before anybody wants them; 0 for none.
     pool_size: Count = is("8");
@@ -235,23 +235,23 @@ settings! {
     shutdown_timeout: Duration = is("30");
 }
 
-fn path(around: &Surroundings, name: &str) -> Option<String> {
+fn path(around: &HostEnvironment, name: &str) -> Option<String> {
     let data = around.data_dir.as_ref()?;
     let path = if name.is_empty() { data.clone() } else { data.join(name) };
     path.to_str().map(str::to_owned)
 }
 
-fn catalog(around: &Surroundings) -> Option<String> {
+fn catalog(around: &HostEnvironment) -> Option<String> {
     // A relative path is refused as `DATA_DIR`; there is no URL for it.
     let data = around.data_dir.as_ref().filter(|data| data.is_absolute())?;
     Some(workspace_catalog::sqlite_url(&data.join("catalog.db")))
 }
 
-fn isolation(around: &Surroundings) -> Option<String> {
+fn isolation(around: &HostEnvironment) -> Option<String> {
     let isolation = if around.root { Isolation::Strict } else { Isolation::BestEffort };
     Some(isolation.as_str().to_owned())
 }
 
-fn agent(around: &Surroundings) -> Option<String> {
+fn agent(around: &HostEnvironment) -> Option<String> {
     around.program_directory.as_ref()?.join("workspace-agent").to_str().map(str::to_owned)
 }

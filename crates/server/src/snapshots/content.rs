@@ -1,6 +1,6 @@
 //! The content of a file in a snapshot, piece by piece.
 //!
-//! A file may have millions of extents. All of them are in memory only while the store reads them, in a turn of the owner; no
+//! A file may have millions of extents. All of them are in memory only while the store reads them, under a permit of the owner; no
 //! more than [`EXTENTS_MAX`] are kept from one piece to the next, however slowly the client reads.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use workspace_state::{Cancel, ChunkId, Extent, FileNode, Node, Snapshot, Store, 
 
 use super::body::{PIECE, Pieces};
 use super::tree::{entry, not_a_file, open};
-use super::turns::{Turn, Turns};
+use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
 /// Extents of one file that are kept: 192 KiB of memory, for about 256 MiB of a file without holes.
@@ -140,8 +140,8 @@ impl Pieces for Content {
         self.source.store.cancel()
     }
 
-    async fn turn(turns: &Turns, owner: &str) -> Turn {
-        turns.read(owner).await
+    async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
+        limits.read(owner).await
     }
 }
 
@@ -291,14 +291,14 @@ mod tests {
         let (_directory, store) = store();
         let whole = noise(3 << 20);
         let content = opened(&store, &snapshot_with(&store, whole.clone()));
-        let turns = Arc::new(Turns::few());
-        let other = turns.read("alice").await;
-        let mut answer = pin!(body::stream(content, &turns, "alice"));
+        let limits = Arc::new(WorkLimits::few());
+        let other = limits.read("alice").await;
+        let mut answer = pin!(body::stream(content, &limits, "alice"));
         assert!(is_pending(&mut answer).await);
         drop(other);
         let body = answer.await.unwrap();
         // The client has taken nothing yet.
-        drop(turns.read("alice").await);
+        drop(limits.read("alice").await);
         assert!(to_bytes(body, 4 << 20).await.unwrap() == whole);
     }
 }

@@ -180,17 +180,17 @@ pub(super) async fn compare(
     let limit = check_diff(&query)?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
-    let turn = app.turns.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     if query.patch {
         let patches = with_store(&app.store, move |store| {
-            let _turn = turn;
+            let _permit = permit;
             let (from, to) = both(store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return patches.await?.answer(&app.turns, &caller.owner).await;
+        return patches.await?.answer(&app.work_limits, &caller.owner).await;
     }
     let compared = with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let (from, to) = both(store, &pair)?;
         let compare = if query.insight { insight_diff } else { plain_diff };
         Ok(compare(&from, &to, limit)?)

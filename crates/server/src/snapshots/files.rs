@@ -9,10 +9,10 @@ use axum::response::{IntoResponse as _, Response};
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 
-use super::address::Place;
 use super::body;
 use super::content::Content;
-use super::turns::Turns;
+use super::snapshot_path::SnapshotPath;
+use super::work_limits::WorkLimits;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -38,24 +38,24 @@ use crate::store::with_store;
 pub(super) async fn content(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let turn = app.turns.read(&caller.owner).await;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let permit = app.work_limits.read(&caller.owner).await;
     let content = with_store(&app.store, move |store| {
-        let _turn = turn;
-        Content::open(store, snapshot, place.path)
+        let _permit = permit;
+        Content::open(store, snapshot, location.path)
     });
-    answer(&method, &headers, content.await?, &app.turns, &caller.owner).await
+    answer(&method, &headers, content.await?, &app.work_limits, &caller.owner).await
 }
 
 async fn answer(
     method: &Method,
     headers: &HeaderMap,
     content: Content,
-    turns: &Arc<Turns>,
+    limits: &Arc<WorkLimits>,
     owner: &str,
 ) -> Result<Response, ApiError> {
     let (size, tag) = (content.size(), content.tag().to_owned());
@@ -84,7 +84,7 @@ async fn answer(
     about.push((header::CONTENT_LENGTH, len.to_string()));
     let silent = method == Method::HEAD || len == 0;
     let body =
-        if silent { Body::empty() } else { body::stream(content.narrow(from, len), turns, owner).await? };
+        if silent { Body::empty() } else { body::stream(content.narrow(from, len), limits, owner).await? };
     respond(status, about, body)
 }
 

@@ -6,12 +6,12 @@ use workspace_sandbox::Scope;
 use workspace_state::{Snapshot as Record, SnapshotId, Store};
 
 use super::conversion::{ListOptions, skipped, snapshot_to_api};
-use super::owned::Snapshots;
+use super::owners::Snapshots;
 use crate::error::ApiError;
 use crate::store::with_store;
 
 /// Number of snapshots read at once when all of an owner are scanned.
-const TOGETHER: u32 = 1_000;
+const SCAN_BATCH: u32 = 1_000;
 
 impl Snapshots<'_> {
     /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
@@ -63,7 +63,7 @@ async fn scan_owner(
     let mut scan = Scan::new(query, store)?;
     let mut last: Option<String> = None;
     loop {
-        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, TOGETHER).await?;
+        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, SCAN_BATCH).await?;
         let Some(end) = ids.last().cloned() else { break };
         last = Some(end);
         scan = with_store(store, move |store| {
@@ -158,7 +158,7 @@ mod tests {
         ListOptions::parse(pairs.collect()).unwrap()
     }
 
-    async fn shop(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
+    async fn fixture(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
         let catalog = Catalog::open(&sqlite_url(&directory.path().join("catalog"))).await.unwrap();
         let mut ids = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn pages_are_the_same_for_owners_and_administrators_with_and_without_filters() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 7).await;
+        let (store, catalog, ids) = fixture(&directory, 7).await;
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         for scope in [Scope::Owner("alice".to_owned()), Scope::All] {
             let of = async |pairs: &[(&str, &str)]| page((&store, &catalog), &scope, pairs).await;
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn pages_neither_repeat_nor_skip_where_the_store_lost_some() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 8).await;
+        let (store, catalog, ids) = fixture(&directory, 8).await;
         store.remove_snapshots(&[ids[1], ids[6]]).unwrap();
         let scope = Scope::Owner("alice".to_owned());
         let (mut paged, mut followed, mut next) = (Vec::new(), Vec::new(), None::<String>);
@@ -230,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_reads_its_own_snapshots_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 4).await;
+        let (store, catalog, ids) = fixture(&directory, 4).await;
         // Whoever read the oldest one would not count it.
         store.remove_snapshots(&ids[3..]).unwrap();
         let alice = Scope::Owner("alice".to_owned());
@@ -244,7 +244,7 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_list_reads_no_further() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 1).await;
+        let (store, catalog, ids) = fixture(&directory, 1).await;
         let store = store.with_cancel(store.cancel().child());
         store.cancel().cancel();
         let error = find(&store, &[ids[0].to_string()]).unwrap_err();

@@ -6,8 +6,8 @@ use workspace_api::error_codes;
 use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
 
-use super::address::Place;
 use super::conversion::{check_page, entry_to_api, skipped};
+use super::snapshot_path::SnapshotPath;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ApiError;
@@ -24,10 +24,10 @@ use crate::store::{no_snapshot, with_store};
 pub(super) async fn root(
     state: State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     query: Query<PageQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
-    list(state, caller, place, query).await
+    list(state, caller, location, query).await
 }
 
 /// Get the entry at a path of a snapshot, with a page of its entries if it is a directory.
@@ -40,16 +40,16 @@ pub(super) async fn root(
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let (page, limit) = check_page(&query)?;
-    let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let turn = app.turns.read(&caller.owner).await;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let permit = app.work_limits.read(&caller.owner).await;
     let listing = with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let tree = open(store, &snapshot)?;
-        let entry = entry(&tree, &place.path)?;
+        let entry = entry(&tree, &location.path)?;
         listing(&tree, entry, page, limit)
     });
     Ok(Json(listing.await?))
@@ -117,7 +117,7 @@ pub(super) fn not_a_file(path: &[u8], node: &Node) -> ApiError {
             ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "symlink").detail("target", target)
         }
         _ => {
-            let message = format!("`{shown}` is a directory: `tree` in the place of `files` lists it");
+            let message = format!("`{shown}` is a directory: `tree` in the location of `files` lists it");
             ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "directory")
         }
     }

@@ -25,7 +25,7 @@ use crate::owner_memory::{self, HeldByImport};
 use crate::store::{blocking, cancelled, has_no_room};
 
 /// Idle timeout of an upload.
-const SILENCE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time over which the rate of an upload is measured, and the bytes that must come in it. What an archive brings cannot
 /// be told from what others removed, so no collection ends while one is coming.
 const PACE: (Duration, u64) = (Duration::from_secs(60), 60 << 10);
@@ -52,16 +52,16 @@ pub(super) async fn receive(
     if body.size_hint().exact().is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
-    let turn = app.turns.upload(&owner).await?;
+    let permit = app.work_limits.upload(&owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let cancel = app.store.cancel().child();
     let stop = cancel.on_drop();
     let store = app.store.with_cancel(cancel);
     // On its own: a snapshot that was made is noted, also when the client leaves at that moment.
-    let app_of_task = app.clone();
+    let task_app = app.clone();
     let made = tokio::spawn(async move {
-        let _turn = turn;
-        make(&app_of_task, store, &owner, new, Incoming::new(receiver)).await
+        let _permit = permit;
+        make(&task_app, store, &owner, new, Incoming::new(receiver)).await
     });
     let came = feed(body, sender, max);
     let came = tokio::time::timeout(app.settings.upload_timeout, came).await;
@@ -89,7 +89,7 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
     let (mut ahead, mut waiting) = (VecDeque::new(), 0);
     let mut pace = Pace::new(Instant::now());
     while !ended || !ahead.is_empty() {
-        let next = tokio::time::timeout(SILENCE, pieces.next());
+        let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next());
         tokio::select! {
             next = next, if !ended && waiting < AHEAD => {
                 let Some(piece) = next.map_err(|_| late())? else {
@@ -233,7 +233,7 @@ fn refusal(error: ArchiveError) -> ApiError {
             let message = source.to_string();
             ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
         }
-        error if has_no_room(&error) => crate::fault::no_room().because(error),
+        error if has_no_room(&error) => crate::error_mapping::no_room().because(error),
         other => ApiError::new(error_codes::ARCHIVE_INVALID, other.to_string()),
     }
 }

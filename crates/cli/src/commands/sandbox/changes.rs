@@ -16,7 +16,7 @@ use crate::args::{SandboxChanges, SandboxOne};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::remote::{Client, Failure, find};
+use crate::remote::{Client, RequestError, find};
 use crate::text::print_stderr;
 
 /// Largest number of changes in one response.
@@ -110,7 +110,8 @@ pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome>
         let is_short = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| client.explain(Failure::Lost(error.to_string())))?;
+            let frame =
+                frame.map_err(|error| client.explain(RequestError::Disconnected(error.to_string())))?;
             if let Some(data) = frame.data_ref() {
                 output.bytes(data)?;
             }

@@ -22,12 +22,12 @@ const PIECE: usize = 256 << 10;
 
 /// Creates a sandbox.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
-    let tree = args.began.dir.as_deref().map(|path| read(context, path)).transpose()?;
+    let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
     with(&args.server, async |client| {
-        let mut request = run::create_request(&args.making, args.timeout);
-        request.snapshot.clone_from(&args.began.snapshot);
-        request.provider = args.began.provider.as_ref().and_then(name);
-        request.materialize = args.began.materialize.as_ref().and_then(name);
+        let mut request = run::create_request(&args.options, args.timeout);
+        request.snapshot.clone_from(&args.content.snapshot);
+        request.provider = args.content.provider.as_ref().and_then(name);
+        request.materialize = args.content.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {
             let (archive, packing) = packed(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;

@@ -12,7 +12,7 @@ use workspace_host::{cgroup, overlay};
 
 use super::upper::LISTS;
 use crate::error::{CommandError, Result, io_hint};
-use crate::local::{Claim, left_places, new_directory};
+use crate::local::{Claim, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
@@ -292,7 +292,7 @@ fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError
 /// Removes what is left of trials that were killed, and says what cannot be removed or waits for somebody.
 pub(super) fn clear_left(own: &TrialPlace) {
     let Some(places) = own.path.parent() else { return };
-    for (path, claim) in left_places(places) {
+    for (path, claim) in find_leftovers(places) {
         let Some(note) = read_note(&path) else {
             // One that was killed before it noted anything; others have a note of another kind.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);

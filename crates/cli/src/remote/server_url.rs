@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result};
 const DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// A server, and the key for it.
-pub(crate) struct Place {
+pub(crate) struct ServerUrl {
     /// URL as it is shown.
     pub(crate) url: String,
     pub(crate) host: String,
@@ -25,22 +25,22 @@ pub(crate) struct Place {
     pub(crate) missing_key: Option<PathBuf>,
 }
 
-impl Place {
+impl ServerUrl {
     /// Resolves server and key from options, environment and files.
     pub(crate) fn new(server: &Server) -> Result<Self> {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
-        let mut place = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
-        place.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
+        let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
+        resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
         // The key of this machine's server goes to this machine alone.
-        if place.key.is_none() && place.is_local() {
-            place.take_local_key()?;
+        if resolved.key.is_none() && resolved.is_local() {
+            resolved.take_local_key()?;
         }
         // The key itself is a secret, also one with a mistake in it.
-        if place.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+        if resolved.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(CommandError::usage("the key has characters that no key has")
                 .hint("keys are visible ASCII characters, without spaces and ends of lines"));
         }
-        Ok(place)
+        Ok(resolved)
     }
 
     fn parse(url: &str) -> Result<Self> {
@@ -120,27 +120,27 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let place = Place::parse("http://127.0.0.1:8080/").unwrap();
+        let server = ServerUrl::parse("http://127.0.0.1:8080/").unwrap();
         assert_eq!(
-            (place.authority().as_str(), place.tls, place.is_local()),
+            (server.authority().as_str(), server.tls, server.is_local()),
             ("127.0.0.1:8080", false, true)
         );
-        let place = Place::parse("https://[::1]/below/").unwrap();
-        assert_eq!((place.authority().as_str(), place.prefix.as_str()), ("[::1]:443", "/below"));
-        assert!(place.tls && place.is_local());
-        assert!(!Place::parse("http://example.com").unwrap().is_local());
-        assert!(!Place::parse("http://127.0.0.1.example.com").unwrap().is_local());
+        let server = ServerUrl::parse("https://[::1]/below/").unwrap();
+        assert_eq!((server.authority().as_str(), server.prefix.as_str()), ("[::1]:443", "/below"));
+        assert!(server.tls && server.is_local());
+        assert!(!ServerUrl::parse("http://example.com").unwrap().is_local());
+        assert!(!ServerUrl::parse("http://127.0.0.1.example.com").unwrap().is_local());
         for url in ["", "127.0.0.1:8080", "ftp://host", "http://", "http://user@host", "http://host/?x"] {
-            assert!(Place::parse(url).is_err(), "{url}");
+            assert!(ServerUrl::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn a_key_that_cannot_be_sent_is_not_taken_for_a_missing_server() {
         let with = |key: &str| Server { server: Some(DEFAULT.to_owned()), api_key: Some(key.to_owned()) };
-        assert!(Place::new(&with("a-key-of-somebody")).is_ok());
+        assert!(ServerUrl::new(&with("a-key-of-somebody")).is_ok());
         for key in ["a-key\n", "a key", "clé"] {
-            assert!(Place::new(&with(key)).is_err(), "{key:?}");
+            assert!(ServerUrl::new(&with(key)).is_err(), "{key:?}");
         }
     }
 }

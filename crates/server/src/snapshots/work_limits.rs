@@ -24,16 +24,16 @@ const UPLOAD_WAIT: Duration = Duration::from_secs(30);
 /// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Turns for what is costly.
+/// WorkLimits for what is costly.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct WorkLimits {
     uploads: Slots,
     comparisons: Slots,
     reads: Slots,
     templates: Slots,
 }
 
-impl Turns {
+impl WorkLimits {
     /// Creates the limits of the settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
@@ -45,15 +45,15 @@ impl Turns {
         }
     }
 
-    /// Two turns of each kind, one for an owner.
+    /// Two limits of each kind, one for an owner.
     #[cfg(test)]
     pub(super) fn few() -> Self {
         let slots = || Slots::new(2, 1);
         Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
     }
 
-    /// Waits for the turn of an upload, but not for long: the others may be slow.
-    pub(crate) async fn upload(&self, owner: &str) -> Result<Turn, ApiError> {
+    /// Waits for the permit of an upload, but not for long: the others may be slow.
+    pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         self.uploads
             .take_within(UPLOAD_WAIT, owner)
             .await
@@ -61,30 +61,30 @@ impl Turns {
     }
 
     /// Waits for the permits of a template import.
-    pub(crate) async fn template(&self, owner: &str) -> Result<Turn, ApiError> {
-        let turn = self.templates.take_within(UPLOAD_WAIT, owner).await;
-        turn.map_err(|refusal| refusal.of_uploads(&self.templates))
+    pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
+        let permit = self.templates.take_within(UPLOAD_WAIT, owner).await;
+        permit.map_err(|refusal| refusal.of_uploads(&self.templates))
     }
 
-    /// Waits for the turn of a comparison.
-    pub(crate) async fn comparison(&self, owner: &str) -> Turn {
+    /// Waits for the permit of a comparison.
+    pub(crate) async fn comparison(&self, owner: &str) -> WorkPermit {
         self.comparisons.take(owner).await
     }
 
-    /// Waits for the turn of a request that reads a list, a directory or a log.
-    pub(crate) async fn read(&self, owner: &str) -> Turn {
+    /// Waits for the permit of a request that reads a list, a directory or a log.
+    pub(crate) async fn read(&self, owner: &str) -> WorkPermit {
         self.reads.take(owner).await
     }
 }
 
-/// A turn, until it is dropped.
+/// A permit, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
     _total: Option<OwnedSemaphorePermit>,
 }
 
-/// Why there was no turn in time.
+/// Why there was no permit in time.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     /// The owner has as many as it may.
@@ -129,18 +129,18 @@ impl Slots {
         Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
-    /// The owner's own turn comes first: who waits for it takes nothing from others.
-    async fn take(&self, owner: &str) -> Turn {
+    /// The owner's own permit comes first: who waits for it takes nothing from others.
+    async fn take(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
         // Neither is ever closed.
-        Turn { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
+        WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
-    async fn take_within(&self, wait: Duration, owner: &str) -> Result<Turn, Refusal> {
+    async fn take_within(&self, wait: Duration, owner: &str) -> Result<WorkPermit, Refusal> {
         let own = tokio::time::timeout(wait, self.owners.of(owner).acquire_owned()).await;
         let own = own.map_err(|_| Refusal::Owner)?.ok();
         let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(Turn { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
+        Ok(WorkPermit { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
     }
 }
 

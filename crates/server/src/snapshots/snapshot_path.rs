@@ -9,14 +9,14 @@ use crate::error::ApiError;
 /// Path parameters of `/api/v1/snapshots/{id}/tree/{path}` and the like. Paths of a tree need not be UTF-8,
 /// which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SnapshotPath {
     /// The snapshot.
     pub(super) id: String,
     /// The path in it. `%2F` is a slash like any other: no name has one.
     pub(super) path: Vec<u8>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Place {
+impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -26,7 +26,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
     }
 }
 
-impl Place {
+impl SnapshotPath {
     fn parse(path: &str) -> Option<Self> {
         // "", "api", "v1", "snapshots", id, "tree", path
         let mut parts = path.splitn(7, '/').skip(4);
@@ -64,11 +64,11 @@ mod tests {
             ("/%FF%00%25+x", b"\xff\0%+x"),
             ("/a//b/", b"a//b/"),
         ] {
-            let place = Place { id: "an-id".to_owned(), path: path.to_vec() };
-            assert_eq!(Place::parse(&format!("{base}{end}")), Some(place), "{end}");
+            let location = SnapshotPath { id: "an-id".to_owned(), path: path.to_vec() };
+            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), Some(location), "{end}");
         }
         for end in ["/%", "/%4", "/%zz", "/%+1", "/%é"] {
-            assert_eq!(Place::parse(&format!("{base}{end}")), None, "{end}");
+            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), None, "{end}");
         }
     }
 }

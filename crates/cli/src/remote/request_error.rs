@@ -6,27 +6,27 @@ use hyper::StatusCode;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes::{self, ErrorCode};
 
-use super::Place;
+use super::ServerUrl;
 use crate::error::CommandError;
 
 /// Reason for which a request failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RequestError {
     /// No connection; the error of the system.
     Unreachable(String),
     /// The TLS certificate is not trusted; the reason.
     Untrusted(String),
     /// The connection broke after it was made.
-    Lost(String),
+    Disconnected(String),
     /// The response is JSON, but not of the expected type; the parser's message.
     Malformed(String),
     /// The server returned an error.
-    Answered(Box<Problem>),
+    Api(Box<ApiError>),
 }
 
 /// Error that a server returned.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     /// Error code; `None` if this version does not know it, or if something else than a server responded.
     code: Option<ErrorCode>,
@@ -39,7 +39,7 @@ pub(crate) struct Problem {
     pub(crate) written: usize,
 }
 
-impl Problem {
+impl ApiError {
     /// Parses the response of a failed request.
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
@@ -114,15 +114,15 @@ impl Problem {
     }
 }
 
-impl Failure {
+impl RequestError {
     /// Returns true if a retry may succeed.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Lost(_) => true,
+            Self::Unreachable(_) | Self::Disconnected(_) => true,
             Self::Untrusted(_) | Self::Malformed(_) => false,
-            Self::Answered(problem) => {
+            Self::Api(error) => {
                 matches!(
-                    problem.status,
+                    error.status,
                     StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY
                 )
             }
@@ -131,31 +131,31 @@ impl Failure {
 
     /// Returns true if the server responded with that error code.
     pub(crate) fn is(&self, code: ErrorCode) -> bool {
-        matches!(self, Self::Answered(problem) if problem.code == Some(code))
+        matches!(self, Self::Api(error) if error.code == Some(code))
     }
 
     /// Explains the failure to the user.
-    pub(crate) fn explain(self, place: &Place) -> CommandError {
+    pub(crate) fn explain(self, server: &ServerUrl) -> CommandError {
         match self {
-            Self::Unreachable(why) => unreachable(place, &why),
-            Self::Untrusted(why) => untrusted(place, &why),
-            Self::Lost(why) => CommandError::failed(format!("lost the server at {}: {why}", place.url))
-                .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`"),
+            Self::Unreachable(why) => unreachable(server, &why),
+            Self::Untrusted(why) => untrusted(server, &why),
+            Self::Disconnected(why) => {
+                CommandError::failed(format!("lost the server at {}: {why}", server.url))
+                    .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`")
+            }
             Self::Malformed(why) => {
                 CommandError::failed(format!("the server's answer is not understood: {why}"))
                     .hint("it may be newer than this command")
             }
-            Self::Answered(problem) if problem.code == Some(error_codes::UNAUTHORIZED) => {
-                unauthorized(place, &problem)
-            }
-            Self::Answered(problem) => answered(&problem),
+            Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
+            Self::Api(error) => answered(&error),
         }
     }
 }
 
-fn unreachable(place: &Place, why: &str) -> CommandError {
-    let error = CommandError::failed(format!("there is no server at {}: {why}", place.url));
-    let error = if place.is_local() {
+fn unreachable(server: &ServerUrl, why: &str) -> CommandError {
+    let error = CommandError::failed(format!("there is no server at {}: {why}", server.url));
+    let error = if server.is_local() {
         error.hint("start one with `make up` or `workspace-server`")
     } else {
         error.hint("check the name, and whether it runs")
@@ -163,16 +163,16 @@ fn unreachable(place: &Place, why: &str) -> CommandError {
     error.hint("`--server URL` or WORKSPACE_SERVER choose another one")
 }
 
-fn untrusted(place: &Place, why: &str) -> CommandError {
-    CommandError::failed(format!("the server at {} is not trusted: {why}", place.url))
+fn untrusted(server: &ServerUrl, why: &str) -> CommandError {
+    CommandError::failed(format!("the server at {} is not trusted: {why}", server.url))
         .hint("SSL_CERT_FILE names a file with the authority's certificate that vouches for the server's")
         .hint("the certificate must be for the name in the URL")
 }
 
-fn unauthorized(place: &Place, problem: &Problem) -> CommandError {
-    let error = CommandError::failed(format!("{}: {}", place.url, problem.message))
+fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
+    let error = CommandError::failed(format!("{}: {}", server.url, error.message))
         .hint("give a key with --api-key or WORKSPACE_API_KEY");
-    match &place.missing_key {
+    match &server.missing_key {
         Some(path) => error.hint(format!(
             "there is none in {}; a server with another DATA_DIR keeps its first key in DATA_DIR/api-key",
             path.display()
@@ -181,13 +181,13 @@ fn unauthorized(place: &Place, problem: &Problem) -> CommandError {
     }
 }
 
-fn answered(problem: &Problem) -> CommandError {
-    let error = CommandError::failed(problem.message.clone());
-    match (problem.hint(), &problem.request) {
+fn answered(response: &ApiError) -> CommandError {
+    let error = CommandError::failed(response.message.clone());
+    match (response.hint(), &response.request) {
         (Some(hint), _) => error.hint(hint),
-        (None, Some(request)) if problem.status.is_server_error() => {
+        (None, Some(request)) if response.status.is_server_error() => {
             error.hint(format!("the server's log has more under {request}"))
         }
-        (None, _) => error.hint(format!("docs/errors.md explains {}", problem.name)),
+        (None, _) => error.hint(format!("docs/errors.md explains {}", response.name)),
     }
 }
