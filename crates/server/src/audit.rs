@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_written_when_the_log_is_closed() {
+    fn closing_the_log_writes_all_entries() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("audit.log");
         let audit = Audit::open(&path, RETENTION, Vec::new()).unwrap();

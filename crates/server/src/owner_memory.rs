@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_answers_of_one_owner_hold_is_bounded_and_given_back() {
+    fn memory_of_one_owners_responses_is_bounded_and_released() {
         let memory = OwnerMemory::of_answers();
         let (mut first, mut second) = (memory.begin("a"), memory.begin("a"));
         let piece = vec![0; 1 << 20];

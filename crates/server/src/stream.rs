@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_slow_client_is_bounded_in_bytes() {
+    fn bytes_queued_for_a_slow_client_are_bounded() {
         let size = 65_536;
         let data = |index: usize| Piece::Data {
             stream: Stream::Stdout,

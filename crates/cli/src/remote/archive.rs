@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packed_files_are_unpacked() {
         let place = tempfile::tempdir().unwrap();
         let from = place.path().join("from");
         fs::create_dir_all(from.join("below")).unwrap();

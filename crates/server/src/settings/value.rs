@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_ranges_or_none() {
+    fn denied_addresses_are_ranges_or_none() {
         assert_eq!(Ranges::parse("none"), Some(Ranges(Vec::new())));
         assert_eq!(Ranges::parse("10.0.0.0/8, 192.168.1.1").map(|it| it.0.len()), Some(2));
         for text in ["10.0.0.1/8", "::1", "example.com", "none,10.0.0.0/8"] {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn invalid_queries_are_refused() {
         for wrong in [("label", "a"), ("label", "=a"), ("labels", "a=b"), ("page", "1")] {
             assert!(UploadOptions::parse(pairs(&[wrong])).is_err(), "{wrong:?}");
         }

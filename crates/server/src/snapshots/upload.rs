@@ -345,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_did_not_come_whole() {
+    fn truncated_archives_are_refused() {
         for pieces in [vec![], vec![data(b"a")], vec![data(b"abcdefgh")]] {
             assert!(read(pieces, 100).is_err());
         }
     }
 
     #[test]
-    fn what_is_compressed_is_measured_as_it_will_be() {
+    fn compressed_archives_count_with_their_extracted_size() {
         let zeros = vec![0; 1 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gzip, &zeros).unwrap();

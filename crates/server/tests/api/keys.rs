@@ -70,7 +70,7 @@ fn is_good(data: &TempDir, key: &str) -> bool {
     })
 }
 
-/// What becomes of the first key when a server with these settings starts on that data.
+/// Returns the origin of the first key of a server with these settings on that data.
 fn first(data: &TempDir, key: Option<&str>) -> Result<Origin, FirstKeyError> {
     let settings = Settings::from_source(&given(data, key, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

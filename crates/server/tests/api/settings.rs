@@ -133,7 +133,7 @@ fn without_a_home_the_data_directory_must_be_given() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_again_and_has_no_secrets() {
+fn printed_settings_parse_again_and_contain_no_secrets() {
     let file = "cors_origins = ['https://a.org', 'https://b.org']\nmetrics_port = 9090";
     let given = given(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
     let shown = given.shown();
