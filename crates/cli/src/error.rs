@@ -86,7 +86,7 @@ impl CommandError {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// The end that a signal asked for.
+    /// Creates the error for the end that a signal asked for.
     pub(crate) fn asked(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
         Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
@@ -125,7 +125,7 @@ impl CommandError {
         self
     }
 
-    /// An error while writing the command's data.
+    /// Creates the error for a failed write of the command's output.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: Kind::OutputClosed, ..Self::failed("the output was closed") }
@@ -242,7 +242,7 @@ impl From<ArchiveError> for CommandError {
     }
 }
 
-/// An archive may end in the middle of a file, which is then what reading the file says.
+/// Adds a hint to an error of reading an archive, which may end in the middle of a file.
 fn read_hint(failed: CommandError, source: &io::Error) -> CommandError {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => failed.hint("nothing was imported; get or make the archive again"),
@@ -368,7 +368,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
 /// Commands that run a program, which stands behind `--`.
 const RUNNING: [&str; 3] = ["run", "exec", "try"];
 
-/// The line that was meant when a program was given without `--`.
+/// Returns the line that was meant when a program was given without `--`.
 fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;

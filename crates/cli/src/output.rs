@@ -18,7 +18,7 @@ impl Output {
         Self { out: BufWriter::with_capacity(64 << 10, Box::new(io::stdout().lock())), json }
     }
 
-    /// Text on stderr, for a command whose stdout is somebody else's.
+    /// Creates an output to stderr, for a command whose stdout belongs to another program.
     pub(crate) fn to_stderr() -> Self {
         Self { out: BufWriter::new(Box::new(io::stderr())), json: false }
     }

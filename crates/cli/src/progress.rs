@@ -76,7 +76,7 @@ enum Unit {
     Bytes,
 }
 
-/// Every bar shows how much is done and how fast; where the total is known, also that and the time left.
+/// Returns the template of a bar: amount and speed; also the total and the time left if the total is known.
 fn template(unit: Unit, with_total: bool) -> &'static str {
     match (unit, with_total) {
         (Unit::Count, true) => "{spinner} {msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {eta} left",

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 pub(crate) const READ: usize = 64 << 10;
 const WAITING: usize = 16;
 
-/// Stdin, read by a thread that ends with the program.
+/// Reads stdin in a thread that ends with the program.
 pub(crate) fn stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(WAITING);
     std::thread::spawn(move || {

@@ -73,7 +73,7 @@ fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
     Some(civil.to_zoned(now.time_zone().clone()).ok()?.timestamp())
 }
 
-/// The present, in the time zone of the user.
+/// Returns the present, in the time zone of the user.
 pub(crate) fn now() -> Zoned {
     Instant::now().to_zoned(ZONE.clone())
 }

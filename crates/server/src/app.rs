@@ -127,7 +127,7 @@ async fn answers(catalog: Catalog) -> Result<String, String> {
     match catalog.api_keys().find_by_hash("").await {
         Ok(_) => Ok("the database answers".to_owned()),
         Err(error) => {
-            tracing::error!(%error, "the catalog does not answer");
+            tracing::error!(%error, "catalog database did not respond");
             Err("the database does not answer".to_owned())
         }
     }

@@ -64,7 +64,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Something that a caller did in a request, with `details` if that is an object.
+    /// Creates an entry for an operation of a caller, with `details` if that is an object.
     pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
         let details = match details {
             Value::Object(details) => details,
@@ -124,7 +124,7 @@ impl Audit {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// The lines for Prometheus.
+    /// Renders the metrics of the audit log.
     pub(crate) fn render(&self, text: &mut String) {
         metrics::head(text, "audit_lost_total", "counter", "Audit entries that were not written.");
         text.push_str(&format!("audit_lost_total {}\n", self.lost()));
@@ -136,7 +136,7 @@ impl Audit {
         let _ = self.shared.sender.send(Message::Close);
         let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("the audit log's writer failed");
+            tracing::error!("audit log writer failed");
         }
     }
 }

@@ -61,7 +61,7 @@ impl Caller {
         keys::rates(&self.limits, usual)
     }
 
-    /// An error unless everything is allowed.
+    /// Fails with `FORBIDDEN` unless the key is an admin's.
     pub fn require_admin(&self) -> Result<(), ApiError> {
         let refused = || ApiError::new(error_codes::FORBIDDEN, "only admin keys may do this");
         self.is_admin().then_some(()).ok_or_else(refused)
@@ -77,12 +77,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The hash under which a key is kept.
+/// Returns the hash under which a key is stored.
 pub fn hash(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
-/// The part of a key's hash that is written into logs.
+/// Returns the part of a key's hash that is logged.
 pub(crate) fn short(hash: &str) -> String {
     hash.chars().take(16).collect()
 }
@@ -101,7 +101,7 @@ struct Believed {
 }
 
 impl Cache {
-    /// The caller with that key's hash.
+    /// Finds the caller by the hash of the key.
     pub async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
         let began = {
             let believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,12 +211,12 @@ fn too_many_connections(limit: usize) -> ApiError {
         .header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// A WebSocket begins as GET, but what follows may type into a terminal.
+/// Returns true for requests that only read. A WebSocket starts as GET, but may write to a terminal.
 fn only_looks(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !parts.headers.contains_key(header::UPGRADE)
 }
 
-/// The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+/// Returns the key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 fn key(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.split_once(' '));
@@ -236,7 +236,7 @@ fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, A
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
 
-/// The verdict, or the error of a request for which there is no token.
+/// Returns the verdict, or the error `RATE_LIMITED` if there is no token.
 fn check(verdict: Option<Verdict>, what: &str, class: Class) -> Result<Option<Verdict>, ApiError> {
     let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
     let message = format!("more than {} {what} a minute", refused.limit);

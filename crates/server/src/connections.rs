@@ -133,8 +133,8 @@ impl Connections {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of a new connection from this address, for which a stranger is closed if need be. `None` when every place is
-    /// taken by connections with a good key or a request under way.
+    /// Registers a connection from this address, and closes an unauthenticated one for it if necessary.
+    /// `None` if all connections are authenticated or have a request in progress.
     pub(crate) fn enter(&self, address: IpAddr) -> Option<Connection> {
         let address = network(address);
         // Everything on this machine, a proxy included, comes from loopback.

@@ -109,7 +109,7 @@ fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
 #[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
@@ -210,7 +210,7 @@ async fn keep(
     if put.is_err()
         && let Err(error) = app.catalog.episodes().remove(Some(node), std::slice::from_ref(&id)).await
     {
-        tracing::warn!(episode = id, %error, "failed to forget an episode that was not stored");
+        tracing::warn!(episode = id, %error, "failed to remove the record of an episode that was not stored");
     }
     put
 }
@@ -226,7 +226,7 @@ pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) ->
         if behind.is_empty() && is_empty(store).await? {
             let path = store.path().display();
             tracing::error!(
-                "the store {path} is empty, but the catalog knows episodes in it: is its volume mounted? They are kept"
+                "store {path} is empty, but the catalog has episodes in it: is its volume mounted? Their records are kept"
             );
             return Ok(());
         }

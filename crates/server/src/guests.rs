@@ -57,7 +57,7 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestsError> {
     std::fs::read(path).map_err(|source| GuestsError::File { setting, path: path.to_owned(), source })
 }
 
-/// The certificate of this server, the same at every start: agents that run know no other.
+/// Reads or creates the certificate of this server. Running agents trust no other, so it stays the same.
 fn kept(path: &Path) -> Result<Identity, GuestsError> {
     let pem = match private::read(path)? {
         Some(pem) => pem,

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     Part {
         open: Router::new().route("/health", get(health)).route("/ready", get(ready)),

@@ -112,7 +112,7 @@ fn serve(config: Option<&Path>) -> Outcome {
     raise_open_files();
     // Before the threads, which inherit it. Without it, requests wait while sandboxes keep the processors busy.
     if let Err(error) = shorten_slice() {
-        tracing::warn!(%error, "cannot ask for a short slice of processor time");
+        tracing::warn!(%error, "failed to request a short scheduler slice");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
@@ -128,7 +128,8 @@ fn serve(config: Option<&Path>) -> Outcome {
     served.map(drop)
 }
 
-/// SIGTERM and SIGINT stop it with care; `SHUTDOWN_TIMEOUT` bounds that, so a second one does nothing more.
+/// Begins a graceful shutdown at SIGTERM or SIGINT. `SHUTDOWN_TIMEOUT` bounds it, so a second signal has no
+/// effect.
 fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, shutdown) = (signal(kind)?, shutdown.clone());

@@ -79,7 +79,7 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    /// The lines of this one, which has these labels.
+    /// Renders the histogram with these labels.
     pub(crate) fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         for (end, count) in BUCKETS.iter().zip(self.buckets) {
@@ -118,7 +118,7 @@ impl Requests {
     }
 }
 
-/// The two lines before the numbers of one name.
+/// Writes the `HELP` and `TYPE` lines of a metric.
 pub fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }

@@ -21,12 +21,12 @@ const UNIT: usize = 4 << 10;
 pub(crate) struct OwnerMemory(PerOwner);
 
 impl OwnerMemory {
-    /// Memory of answers.
+    /// Creates the budget of responses.
     pub(crate) fn of_answers() -> Self {
         Self::new(ANSWERS)
     }
 
-    /// Memory of archives.
+    /// Creates the budget of uploads.
     pub(crate) fn of_uploads() -> Self {
         Self::new(UPLOADS)
     }
@@ -36,7 +36,7 @@ impl OwnerMemory {
         Self(PerOwner::new(bytes / UNIT))
     }
 
-    /// An answer or archive that has no bytes yet.
+    /// Starts to account a response or an upload.
     pub(crate) fn begin(&self, owner: &str) -> Held {
         Held { left: self.0.of(owner), permit: None, bytes: 0 }
     }
@@ -91,8 +91,8 @@ impl MemoryBudget for HeldByImport {
     }
 }
 
-/// About how many bytes of JSON these bytes become. One that is not UTF-8 has three as the character that stands for it, and
-/// one and a third as base64.
+/// Estimates the size of these bytes in JSON. A byte that is not UTF-8 takes three as replacement character,
+/// and one and a third in base64.
 fn json_size(data: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,

@@ -18,12 +18,12 @@ impl PerOwner {
         Self { each, owners: Mutex::default() }
     }
 
-    /// Number of permits of each owner.
+    /// Returns the number of permits of each owner.
     pub(crate) fn each(&self) -> usize {
         self.each
     }
 
-    /// The permits of an owner.
+    /// Returns the semaphore of an owner.
     pub(crate) fn of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // Permits and those that wait hold on to theirs.

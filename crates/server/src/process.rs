@@ -45,7 +45,7 @@ const SIGKILL: i32 = 9;
 #[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))

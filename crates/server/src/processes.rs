@@ -17,7 +17,7 @@ use crate::sandboxes::scope;
 #[openapi(paths(list))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/processes", get(list));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }

@@ -33,7 +33,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 16;
 #[openapi(paths(open, resize, close, connect))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/pty", post(open))

@@ -35,7 +35,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class of a request, by the pattern of its route.
+    /// Returns the class of a request, by the pattern of its route.
     pub fn of(method: &Method, route: Option<&str>) -> Self {
         match route {
             Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
@@ -49,7 +49,7 @@ impl Class {
         }
     }
 
-    /// The setting that limits it. A key may have limits of its own instead.
+    /// Returns the setting that limits it. A key may have limits of its own instead.
     pub fn setting(self) -> &'static str {
         match self {
             Self::Create => "RATE_LIMIT_CREATE",
@@ -155,7 +155,7 @@ impl Limiter {
         Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::give_back))
     }
 
-    /// The verdict on another invalid request of `who`, without counting one.
+    /// Returns the verdict on another invalid request of `who`, without counting one.
     pub fn refusals(&self, who: &str, rates: Rates) -> Option<Verdict> {
         let limit = rates.of(Class::Refused).filter(|_| self.on)?;
         let look = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
@@ -231,7 +231,7 @@ impl Bucket {
 }
 
 impl Verdict {
-    /// The headers that tell of it.
+    /// Returns the rate limit headers.
     pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let named = |name, value: u64| (HeaderName::from_static(name), HeaderValue::from(value));
         let mut headers = vec![

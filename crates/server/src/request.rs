@@ -112,7 +112,7 @@ fn within_limits(request: &Request) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// WorkLimits a panic of a handler into an internal error, so that the connection survives.
+/// Turns a panic of a handler into an internal error, so that the connection survives.
 async fn caught(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
@@ -153,7 +153,7 @@ fn endpoint(request: &Request) -> String {
 fn render(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     if let Some(cause) = error.cause() {
-        tracing::error!(code = error.code().number, name = error.code().name, cause, "a request failed");
+        tracing::error!(code = error.code().number, name = error.code().name, cause, "request failed");
     }
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
@@ -204,7 +204,13 @@ fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     if let Some(code) = code {
         app.metrics.error(code);
     }
-    tracing::info!(endpoint, status, code, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
+    tracing::info!(
+        endpoint,
+        status,
+        code,
+        duration_ms = duration.as_secs_f64() * 1000.0,
+        "request completed"
+    );
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) async fn service(
         Ok(runtime) => runtime,
         // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
         Err(error) => {
-            tracing::warn!(%error, "there will be no sandboxes");
+            tracing::warn!(%error, "sandbox runtime unavailable");
             Arc::new(unavailable(settings, &error)?)
         }
     };

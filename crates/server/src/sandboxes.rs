@@ -55,7 +55,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/sandboxes", get(list).post(create))

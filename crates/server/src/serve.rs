@@ -137,16 +137,16 @@ impl Server {
         drop((api, metrics));
         connections.begin();
         if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
-            tracing::warn!("connections were cut off");
+            tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
             app.sandboxes.close().await;
             if let Err(error) = app.sandboxes.rest().await {
-                tracing::warn!(%error, "failed to end what is there only for sandboxes");
+                tracing::warn!(%error, "failed to stop helper processes of sandboxes");
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, close).await.is_err() {
-            tracing::warn!("sandboxes were not let go in time; the next start looks after them");
+            tracing::warn!("detaching from sandboxes timed out; the next start recovers them");
         }
         app.audit.close();
         app.catalog.close().await;
@@ -175,7 +175,7 @@ async fn drain(app: &App) {
     }
     app.shutdown.work().cancel();
     if tokio::time::timeout(before, app.shutdown.idle()).await.is_err() {
-        tracing::warn!("requests under way took too long and were cut off");
+        tracing::warn!("requests in progress aborted at shutdown");
     }
 }
 
@@ -194,7 +194,7 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
             Ok((stream, peer)) => {
                 failures = 0;
                 let Some(connection) = listener.connections.enter(peer.ip()) else {
-                    tracing::debug!(%peer, "refused a connection: every place is taken");
+                    tracing::debug!(%peer, "connection refused: connection limit reached");
                     if listener.tls.is_none() {
                         // A new connection takes so little at once; whoever gets nothing sees it closed.
                         let _ = rustix::io::write(&stream, NO_PLACE);
@@ -205,7 +205,7 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                 tokio::spawn(connect(stream, peer.ip(), tls, router, connection, shutdown.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "failed to accept a connection");
                 listener.connections.close_stranger();
                 failures += 1;
                 if failures > ACCEPT_ATTEMPTS {
@@ -240,8 +240,8 @@ async fn connect(
     };
     match handshake {
         Ok(Ok(stream)) => answer(stream, peer, router, connection, &shutdown).await,
-        Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
-        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+        Ok(Err(error)) => tracing::debug!(%error, %peer, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
@@ -281,9 +281,9 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = place.closed() => return tracing::debug!(%peer, "closed an idle connection"),
+        () = place.closed() => return tracing::debug!(%peer, "idle connection closed"),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, %peer, "a connection ended early");
+        tracing::debug!(%error, %peer, "connection ended early");
     }
 }

@@ -24,8 +24,8 @@ impl Shutdown {
         Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)), work }
     }
 
-    /// The flag that stops long work in threads, whose requests would not end in time. What works for one request has a
-    /// child of it.
+    /// Returns the flag that stops long work in threads, whose requests would not end in time. What works for
+    /// one request has a child of it.
     pub fn work(&self) -> &Cancel {
         &self.work
     }

@@ -50,7 +50,7 @@ struct Document;
 /// Timeout for the removal of a snapshot to wait for the files of deleted sandboxes.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The routes of this file and those below it.
+/// Returns the routes of this file and those below it.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         // An archive is as large as `MAX_UPLOAD` allows; it goes to the store as it comes.

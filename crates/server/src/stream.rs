@@ -101,7 +101,7 @@ pub(crate) fn events(
                 Ok(Ok(Some(pieces))) => pieces,
                 Ok(Ok(None)) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(command = id, %error, "a stream of output broke");
+                    tracing::error!(command = id, %error, "failed to read the output of a command");
                     return;
                 }
             };
@@ -123,7 +123,7 @@ pub(crate) fn events(
     (headers, body).into_response()
 }
 
-/// A piece in parts that make small events, cut between characters.
+/// Splits a piece into small events, between characters.
 fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
     let mut rest = Some(piece);
     std::iter::from_fn(move || match rest.take()? {
@@ -143,7 +143,7 @@ fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The next chunk of events; none when no pieces are left.
+/// Encodes the next chunk of events; `None` if no pieces are left.
 fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
     while text.len() < CHUNK

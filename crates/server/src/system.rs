@@ -20,7 +20,7 @@ use crate::request::RequestId;
 #[openapi(paths(stats, collect))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }

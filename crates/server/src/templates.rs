@@ -34,7 +34,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 #[openapi(paths(list, import, remove))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))

@@ -139,7 +139,7 @@ impl From<Role> for KeyRole {
     }
 }
 
-/// A duration as it was typed: `90`, `90s`, `5m`, `2h` or `1d`.
+/// Parses a duration: `90`, `90s`, `5m`, `2h` or `1d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as `90s`, `5m`, `2h` or `1d`".to_owned();
     let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());

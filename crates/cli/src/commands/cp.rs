@@ -51,7 +51,7 @@ async fn put(
     copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
 }
 
-/// The name of a file, also where the path ends in `.` or `..`.
+/// Returns the name of a file, also where the path ends in `.` or `..`.
 fn local_name(path: &Path) -> Result<String> {
     let whole = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
     let whole = whole.map_err(|error| {

@@ -43,7 +43,8 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Only one collection runs at a time. What the rules remove is gone by then.
+/// Creates the error for a collection that another one excludes. Snapshots that the rules remove are gone by
+/// then.
 fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     let is_refusal = matches!(error, StoreError::Refused(_));
     let failed = CommandError::from(error);

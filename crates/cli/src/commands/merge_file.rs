@@ -145,7 +145,7 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..by_policy.clone() }
 }
 
-/// When a file was written, for rules that go by it.
+/// Returns the modification time of a file, for rules that depend on it.
 fn written(path: &Path) -> Result<i64> {
     let modified =
         fs::metadata(path).and_then(|metadata| metadata.modified()).map_err(|error| unread(path, &error))?;

@@ -49,7 +49,7 @@ fn not_mounted(error: MountError, directory: &Path) -> MountError {
     }
 }
 
-/// The process that serves a view.
+/// Runs the process that serves a view.
 pub(crate) fn serve(args: ServeView) -> Result<Outcome> {
     daemon_main(args.words)?;
     Ok(Outcome::Done)

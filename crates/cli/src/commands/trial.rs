@@ -276,7 +276,7 @@ impl Trial<'_> {
     }
 }
 
-/// Network that the arguments allow the program.
+/// Returns the network that the arguments allow the program.
 fn reach(args: &Try) -> Result<Reach> {
     let allowed = &args.allowed;
     match args.network {
@@ -294,7 +294,7 @@ fn reach(args: &Try) -> Result<Reach> {
     }
 }
 
-/// The directory that is meant, if it is one that can be tried on.
+/// Returns the directory that is meant, if it is one that can be tried on.
 fn directory(given: &Path) -> Result<PathBuf> {
     let cannot = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
@@ -313,7 +313,7 @@ fn directory(given: &Path) -> Result<PathBuf> {
         .hint("go to the directory that the program works on, or name it: `workspace try --dir DIR -- …`"))
 }
 
-/// The store is never part of a snapshot.
+/// Notes that the store is never part of a snapshot, if it is in the directory.
 fn note_store(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {

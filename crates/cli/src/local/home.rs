@@ -44,8 +44,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A new one, for a sandbox made from a snapshot of a store. It lies outside `apart`. What others left that were killed is
-    /// cleared away.
+    /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
+    /// leftovers of killed processes.
     pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
         let (directory, claim) = new_directory(apart)?;
         let note = Note { store: absolute(store.path()), snapshot };
@@ -169,7 +169,7 @@ fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
     removed.map_err(|error| error.to_string())
 }
 
-/// The guest agent's program, which is beside this one.
+/// Returns the guest agent's program, which is beside this one.
 fn agent(program: &Path) -> Result<PathBuf> {
     let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
     let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
@@ -204,7 +204,8 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A directory of this process's own, outside `apart`: on the user's disk if that can be, which has room.
+/// Creates a directory of this process's own, outside `apart`: on the user's disk if possible, which has
+/// room.
 pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

@@ -34,7 +34,7 @@ impl Parser {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next event that is whole; none if more bytes are needed for it.
+    /// Returns the next event that is whole; none if more bytes are needed for it.
     pub(super) fn next(&mut self) -> Result<Option<Event>, TooLong> {
         while let Some(length) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
             let end = self.looked + length;

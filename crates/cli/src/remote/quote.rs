@@ -1,6 +1,7 @@
 //! Words for a shell.
 
-/// A line that makes a shell become this program, which then gets all that was meant for it: signals, and the end.
+/// Returns a command line with which the shell replaces itself by this program, so that the program gets its
+/// signals.
 pub(crate) fn program(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
@@ -28,7 +29,7 @@ const RESERVED: [&str; 18] = [
     "namespace",
 ];
 
-/// A line of which `/bin/sh` makes exactly these words again.
+/// Quotes words so that `/bin/sh` parses exactly these words again.
 ///
 /// Everything but plain words stands in single quotes, in which no character but the quote itself has a meaning.
 pub(crate) fn quote<'a>(words: impl IntoIterator<Item = &'a str>) -> String {

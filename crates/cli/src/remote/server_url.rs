@@ -109,7 +109,7 @@ pub(crate) fn local_data() -> Option<PathBuf> {
     variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
 }
 
-/// A variable; an empty one counts as not set.
+/// Reads an environment variable; an empty one counts as not set.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -46,7 +46,7 @@ fn refused(error: &io::Error) -> RequestError {
     }
 }
 
-/// `SSL_CERT_FILE`, or else the machine's.
+/// Reads trusted certificates from `SSL_CERT_FILE`, or those of the machine.
 fn roots() -> Result<RootCertStore, String> {
     let chosen = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let usual = || BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());

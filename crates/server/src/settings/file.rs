@@ -25,7 +25,8 @@ pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
     (values, wrong)
 }
 
-/// The place alone: the parser's own message quotes the line, which may hold a secret.
+/// Creates the error of a file that is no TOML. It has the location alone: the parser's message quotes the
+/// line, which may contain a secret.
 fn unreadable(text: &str, error: &toml::de::Error) -> Wrong {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;

@@ -20,7 +20,7 @@ pub struct HostEnvironment {
     pub data_dir: Option<PathBuf>,
 }
 
-/// The texts that were given for settings: the environment's before the file's.
+/// Unparsed values of settings: variables of the environment override the file.
 #[derive(Debug, Clone, Default)]
 pub struct SettingsSource {
     values: BTreeMap<String, Part>,
@@ -91,7 +91,8 @@ impl SettingsSource {
         }
     }
 
-    /// The settings in force, as lines of a settings file; those without a value and secrets are comments.
+    /// Returns the settings in force, as lines of a settings file; those without a value and secrets are
+    /// comments.
     pub fn shown(&self) -> String {
         super::TABLE.iter().map(|declared| self.line(declared)).collect()
     }
@@ -116,7 +117,7 @@ impl SettingsSource {
         &self.wrong
     }
 
-    /// The value of a setting that always has one.
+    /// Parses the value of a setting that always has one.
     pub(super) fn value<T: Value>(&self, name: &str, default: Fallback, wrong: &mut Vec<Wrong>) -> Option<T> {
         let text = self.text::<T>(name).and_then(|text| match text {
             Some(text) => Ok(text),
@@ -126,7 +127,7 @@ impl SettingsSource {
         value.map_err(|error| wrong.push(error)).ok()
     }
 
-    /// The value of a setting that may be left out.
+    /// Parses the value of a setting that may be left out.
     pub(super) fn optional<T: Value>(&self, name: &str, wrong: &mut Vec<Wrong>) -> Option<Option<T>> {
         if !self.values.contains_key(name) {
             return Some(None);

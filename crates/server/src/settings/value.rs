@@ -87,7 +87,7 @@ fn is_directive(text: &str) -> bool {
 }
 
 impl HostPort {
-    /// The host, an address without brackets, and the port.
+    /// Returns the host, an address without brackets, and the port.
     pub fn parts(&self) -> Option<(String, u16)> {
         host_port(&self.0).map(|(host, port)| (host.to_owned(), port))
     }
@@ -214,7 +214,7 @@ impl Value for Cpus {
     }
 }
 
-/// A number of digits with at most one point: `f64` would also read `1e3` and `inf`.
+/// Parses digits with at most one point: `f64` would also accept `1e3` and `inf`.
 fn plain_decimal(text: &str) -> Option<f64> {
     let plain = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     plain.then(|| text.parse().ok()).flatten()
@@ -225,7 +225,7 @@ fn plain_decimal(text: &str) -> Option<f64> {
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself.
+    /// Returns the secret.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -293,7 +293,7 @@ macro_rules! choices {
         }
 
         impl $name {
-            /// The word that is written in settings.
+            /// Returns the value as settings spell it.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+

@@ -25,7 +25,7 @@ pub(super) trait Pieces: Send + Sized + 'static {
     /// Makes the next piece, which may be empty; none at the end. May block.
     fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError>;
 
-    /// Flag that stops a piece that is being made.
+    /// Returns the flag that cancels a piece in progress.
     fn cancel(&self) -> &Cancel;
 
     /// Waits for the permit in which a piece is made.
@@ -84,7 +84,7 @@ async fn send<P: Pieces>(
         match advanced {
             Ok(advanced) => (piece, pieces) = advanced,
             Err(error) => {
-                tracing::error!(?error, "an answer could not be finished");
+                tracing::error!(?error, "failed to finish a response");
                 let _ = sender.send(Err(io::Error::other("the answer could not be finished"))).await;
                 return;
             }

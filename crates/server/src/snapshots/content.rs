@@ -72,7 +72,7 @@ impl Content {
         self.size
     }
 
-    /// Entity tag of the whole file.
+    /// Returns the entity tag of the whole file.
     pub(super) fn tag(&self) -> &str {
         &self.tag
     }
@@ -82,7 +82,7 @@ impl Content {
         Self { done: from, position: from, left: len, ..self }
     }
 
-    /// The present extent, and how much of it is done.
+    /// Returns the current extent and the offset in it.
     fn present(&mut self) -> Result<(Extent, u64), ApiError> {
         loop {
             match self.extents.front() {
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A file of as many extents, each a few bytes or a hole of one.
+    /// Creates a file of `count` extents, each a few bytes or a hole of one.
     fn of_many_extents(tree: &mut VirtualTree, store: &Store, count: usize) -> Vec<u8> {
         let words = snapshot_with(store, b"abc".to_vec());
         let chunk = opened(store, &words).extents[0];

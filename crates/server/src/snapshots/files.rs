@@ -97,7 +97,7 @@ fn respond(status: StatusCode, about: Vec<(HeaderName, String)>, body: Body) -> 
     Ok(response)
 }
 
-/// The elements of a header that is a list.
+/// Splits a header that is a list.
 fn values<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)
@@ -148,7 +148,7 @@ impl Range {
         }
     }
 
-    /// The first byte and how many, in content of that size.
+    /// Returns offset and length in content of that size; `None` if it is outside.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         let (from, len) = match self {
             Self::From(from, last) => {

@@ -11,11 +11,12 @@ use super::body::{self, PIECE, Pieces};
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
-/// Lines around a change in a patch, as everyone has them.
+/// Context lines around a change in a patch, the usual number.
 const CONTEXT: usize = 3;
-/// Bytes of files that are compared for one piece, about. Files that differ and are no text add little to the answer.
+/// Approximate number of file bytes compared for one piece. Files that differ and are not text add little to
+/// the patch.
 const COMPARED: u64 = 16 << 20;
-/// Says of a patch whether something is missing at its end.
+/// Header that says whether a patch is truncated.
 const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
 
 /// Differences as patches, one behind the other.
@@ -44,7 +45,7 @@ impl Patches {
         Ok((headers, body::stream(self, limits, owner).await?).into_response())
     }
 
-    /// The next piece, which is empty if much was compared for little; none at the end.
+    /// Returns the next piece, which is empty if much was compared for little output; `None` at the end.
     fn compare(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
         let (mut piece, mut compared) = (Vec::new(), 0);
         while piece.len() < PIECE && compared < most_compared {

@@ -36,7 +36,7 @@ impl SnapshotPath {
     }
 }
 
-/// The bytes that a percent-encoded text stands for.
+/// Decodes percent-encoding; `None` if it is invalid.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

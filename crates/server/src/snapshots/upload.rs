@@ -183,7 +183,7 @@ async fn make(
     if let Err(error) = app.snapshots().note(owner, &id, None, stored.load(Ordering::Relaxed)).await {
         let store = app.store.clone();
         if let Err(left) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
-            tracing::warn!(snapshot = %id, cause = left.cause(), "a snapshot without an owner is left");
+            tracing::warn!(snapshot = %id, cause = left.cause(), "failed to remove a snapshot without an owner");
         }
         return Err(error.into());
     }
@@ -275,7 +275,7 @@ impl Read for Incoming {
     }
 }
 
-/// The archive, decompressed if it begins as gzip and zstd do.
+/// Returns the archive, decompressed if it starts like gzip or zstd.
 fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
     let mut start = Vec::with_capacity(4);
     incoming.by_ref().take(4).read_to_end(&mut start)?;

@@ -24,7 +24,7 @@ const UPLOAD_WAIT: Duration = Duration::from_secs(30);
 /// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// WorkLimits for what is costly.
+/// Concurrency limits for costly operations.
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     uploads: Slots,
@@ -45,7 +45,7 @@ impl WorkLimits {
         }
     }
 
-    /// Two limits of each kind, one for an owner.
+    /// Creates limits for tests: two of each kind, one per owner.
     #[cfg(test)]
     pub(super) fn few() -> Self {
         let slots = || Slots::new(2, 1);
@@ -129,7 +129,8 @@ impl Slots {
         Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
-    /// The owner's own permit comes first: who waits for it takes nothing from others.
+    /// Waits for the owner's permit first, then for a shared one, so that a waiting owner holds nothing of
+    /// others.
     async fn take(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
         // Neither is ever closed.

@@ -53,7 +53,7 @@ impl Repository {
         Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
     }
 
-    /// The id of the commit that a revision names.
+    /// Returns the id of the commit that a revision names.
     pub(super) fn commit(&self, revision: &str) -> Result<String> {
         let wanted = format!("{revision}^{{commit}}");
         match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted])? {
@@ -66,7 +66,7 @@ impl Repository {
         }
     }
 
-    /// The commits and everything before them, parents first.
+    /// Returns the commits and everything before them, parents first.
     pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitLine>> {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
@@ -76,7 +76,7 @@ impl Repository {
         listed.lines().map(parse_line).collect()
     }
 
-    /// A process that answers for objects.
+    /// Starts a process that reads objects.
     pub(super) fn objects(&self) -> Result<Answers> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -145,7 +145,7 @@ impl Kind {
 }
 
 impl Answers {
-    /// A whole object.
+    /// Reads a whole object.
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
@@ -154,7 +154,7 @@ impl Answers {
         })
     }
 
-    /// An object's length and content as a stream, which need not be read to its end.
+    /// Reads an object as a stream, with its length. It need not be read to its end.
     pub(super) fn stream<T>(
         &mut self,
         id: &str,

@@ -61,7 +61,7 @@ impl<'s> Importer<'s> {
         self.snapshots.contains_key(commit)
     }
 
-    /// The snapshot of a commit that was imported.
+    /// Returns the snapshot of a commit that was imported.
     pub(super) fn snapshot(&self, commit: &str) -> Result<SnapshotId> {
         let found = self.snapshots.get(commit).copied();
         found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))

@@ -17,7 +17,7 @@ const SET_ID: u32 = 0o6000;
 /// Linux has no longer lists or values.
 const XATTR_MAX: usize = 64 << 10;
 
-/// The result takes the place of a file: a device or a pipe would be gone, and what may not be written stays.
+/// Fails unless the path is a writable regular file: the result replaces it.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
     let told = path.display();
@@ -52,7 +52,7 @@ fn replace(path: &Path, mut new: NamedTempFile, content: &[u8]) -> io::Result<()
     new.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// The new file belongs to whom the old one did, as far as that is allowed, and has its extended attributes.
+/// Copies owner and extended attributes to the new file, as far as that is allowed.
 fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     let (old, now) = (fs::metadata(path)?, new.metadata()?);
     let owner = (old.uid() != now.uid()).then_some(old.uid());

@@ -12,7 +12,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// `in_conflict` gives both sides with all merged that could be; nobody asks where nothing is in conflict.
+    /// Creates the result. `in_conflict` returns both sides as far as they could be merged; it is only called
+    /// for conflicts.
     pub(super) fn new(
         args: &MergeFile,
         merged: &FileMerge,

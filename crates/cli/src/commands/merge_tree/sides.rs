@@ -80,8 +80,8 @@ fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, 
     Ok(left_out)
 }
 
-/// A tree that is not committed as one that can be merged. Its snapshot is gone when this returns; the open tree keeps what
-/// it holds from being collected.
+/// Commits a tree so that it can be merged. Its snapshot is removed when this returns; the open tree keeps
+/// its objects from being collected.
 pub(super) fn kept(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;

@@ -108,7 +108,7 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Text with escapes in place of control characters other than tabs and line ends.
+/// Escapes control characters other than tabs and line ends.
 fn harmless(text: &str) -> String {
     text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
 }
@@ -125,7 +125,7 @@ async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Only a clear yes keeps anything.
+/// Parses an answer. Only a clear yes keeps anything.
 fn answer(line: &str) -> Answer {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Answer::Decided(Decision::Keep),

@@ -233,7 +233,8 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
-            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"answered\"")).collect();
+            let lines: Vec<&str> =
+                log.lines().filter(|line| !line.contains("\"request completed\"")).collect();
             eprintln!("the server's log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }
         self.end_all();

@@ -48,8 +48,8 @@ pub(super) struct Note {
 }
 
 impl Phase {
-    /// Name of the file with the note of this phase, which is written before the program runs: to change the phase is one
-    /// rename then, which a full disk lets through.
+    /// Returns the name of the file with the note of this phase. It is written before the program runs, so
+    /// that a change of phase is one rename, which works on a full disk.
     fn file(self) -> &'static str {
         match self {
             Self::Running => "trial.running",
@@ -77,7 +77,7 @@ fn failed(path: &Path, error: &io::Error) -> CommandError {
 }
 
 impl TrialPlace {
-    /// A new one, outside the directory.
+    /// Creates a new one outside the directory.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         let found = fs::metadata(directory).map_err(|error| {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
@@ -114,7 +114,7 @@ impl TrialPlace {
         Ok(Self { path, note, _claim: claim })
     }
 
-    /// Id of the trial's cgroups, and part of the names of files that are not complete yet.
+    /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
     pub(super) fn id(&self) -> String {
         id(&self.path)
     }
@@ -171,7 +171,7 @@ impl TrialPlace {
         let _ = remove_home(&self.note);
     }
 
-    /// A layer in the place, over a directory.
+    /// Creates a layer over a directory.
     pub(super) fn layer(&self, name: &str, over: &Path) -> Result<Layer> {
         make_layer(&self.path.join(name), over)
     }
@@ -180,8 +180,8 @@ impl TrialPlace {
         self.path.join("directory/upper")
     }
 
-    /// A layer for what is written to the home: outside of it, because the kernel takes no upper inside a lower. None if
-    /// there is no place for it.
+    /// Creates a layer for writes to the home directory, outside of it, because the kernel takes no upper
+    /// directory inside a lower one. `None` if there is no place for it.
     pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
         if !self.path.starts_with(home) {
             return self.layer("home", home).map(Some);

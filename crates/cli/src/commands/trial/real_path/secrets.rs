@@ -353,7 +353,7 @@ impl Secrets {
         }
     }
 
-    /// A read-only mount keeps nobody from connecting to a socket.
+    /// Finds sockets, to which a read-only mount does not prevent connections.
     fn find_sockets(&mut self, without: &[PathBuf]) {
         let (sockets, left_out) = sockets::find(without, MORE);
         if left_out {
@@ -420,7 +420,7 @@ fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Field 6 of `name:password:uid:gid:comment:home:shell`.
+/// Parses home directories: field 6 of `name:password:uid:gid:comment:home:shell`.
 fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
     accounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
@@ -430,7 +430,7 @@ fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The home that `/etc/passwd` has for a user.
+/// Returns the home that `/etc/passwd` has for a user.
 pub(super) fn account_home(user: u32) -> Option<PathBuf> {
     let mut text = Vec::new();
     fs::File::open("/etc/passwd").ok()?.take(ACCOUNTS).read_to_end(&mut text).ok()?;

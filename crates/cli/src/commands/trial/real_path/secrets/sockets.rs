@@ -36,7 +36,7 @@ pub(super) fn find(last: &[PathBuf], most: usize) -> (BTreeSet<PathBuf>, bool) {
     (found, false)
 }
 
-/// The path of `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
+/// Returns the path of `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
 fn path(line: &[u8]) -> Option<&Path> {
     let mut rest = line;
     for _ in 0..7 {

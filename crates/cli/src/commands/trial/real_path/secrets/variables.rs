@@ -143,7 +143,7 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Secret paths that variables name, whether or not something is there.
+/// Returns secret paths that variables name, whether they exist or not.
 pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, below) in PATHS {
