@@ -469,7 +469,7 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
 /// work. Cancelled when the client disconnects.
 async fn related<T: Send + 'static>(
     app: &App,
-    turn: WorkPermit,
+    permit: WorkPermit,
     scope: &Scope,
     text: &str,
     look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,

@@ -18,7 +18,7 @@ use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalE
 use super::backoff::Backoff;
 use super::stream::Stream;
 use super::{ApiError, Client, RequestError};
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::screen::{self, Raw};
 use crate::signals::{Signals, failed};
 use crate::stdin::stdin;

@@ -197,7 +197,7 @@ pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadedSnapshot, Ap
 }
 
 /// Returns an entry of a tree as the API shows it.
-pub(super) fn entry_to_api(entry: Entry) -> Result<TreeEntry, ApiError> {
+pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
     let target = match &entry.node {
         Node::Symlink(link) => Some(quote_path(&link.target).into_owned()),
         Node::File(_) | Node::Directory(_) => None,

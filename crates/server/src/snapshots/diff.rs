@@ -39,7 +39,7 @@ pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, S
         to: to.id().to_string(),
         totals: None,
         notes: None,
-        entries: differences.into_iter().take(limit).map(difference_to_api).collect(),
+        entries: differences.iter().take(limit).map(difference_to_api).collect(),
         total,
         truncated: total > limit,
     })
@@ -55,20 +55,20 @@ pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff,
         to: to.to_string(),
         totals: Some(totals_to_api(totals)),
         notes: Some(notes_to_api(&notes)),
-        entries: entries.into_iter().take(limit).map(insight_to_api).collect(),
+        entries: entries.iter().take(limit).map(insight_to_api).collect(),
         total,
         truncated: total > limit,
     })
 }
 
-fn difference_to_api(difference: TreeDifference) -> Difference {
-    let (change, renamed_from) = match difference.kind {
+fn difference_to_api(difference: &TreeDifference) -> Difference {
+    let (change, renamed_from) = match &difference.kind {
         DifferenceKind::Added => (ChangeKind::Added, None),
         DifferenceKind::Removed => (ChangeKind::Removed, None),
         DifferenceKind::Modified => (ChangeKind::Modified, None),
         DifferenceKind::TypeChanged => (ChangeKind::TypeChanged, None),
         DifferenceKind::ModeChanged => (ChangeKind::ModeChanged, None),
-        DifferenceKind::Renamed { from } => (ChangeKind::Renamed, Some(quote_path(&from).into_owned())),
+        DifferenceKind::Renamed { from } => (ChangeKind::Renamed, Some(quote_path(from).into_owned())),
     };
     Difference {
         path: quote_path(&difference.path).into_owned(),
@@ -88,7 +88,7 @@ fn side_to_api(entry: &Entry) -> DifferenceSide {
     DifferenceSide { kind: kind_to_api(entry.node.kind()), mode: octal(entry.node.mode()), size }
 }
 
-fn insight_to_api(entry: EntryInsight) -> Difference {
+fn insight_to_api(entry: &EntryInsight) -> Difference {
     let change = match entry.change {
         ChangeCode::Added => ChangeKind::Added,
         ChangeCode::Removed => ChangeKind::Removed,

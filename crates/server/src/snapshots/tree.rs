@@ -50,18 +50,18 @@ pub(super) async fn list(
         let _permit = permit;
         let tree = open(store, &snapshot)?;
         let entry = entry(&tree, &location.path)?;
-        listing(&tree, entry, page, limit)
+        listing(&tree, &entry, page, limit)
     });
     Ok(Json(listing.await?))
 }
 
-fn listing(tree: &Tree, entry: Entry, page: u32, limit: u32) -> Result<TreeListing, ApiError> {
+fn listing(tree: &Tree, entry: &Entry, page: u32, limit: u32) -> Result<TreeListing, ApiError> {
     let Node::Directory(directory) = &entry.node else {
         return Ok(TreeListing { entry: entry_to_api(entry)?, items: None, total: 0, page, limit });
     };
     let total = directory.entries;
     let entries = tree.list_range(directory, skipped(page, limit) as u64, limit.into())?;
-    let items = Some(entries.into_iter().map(entry_to_api).collect::<Result<_, _>>()?);
+    let items = Some(entries.iter().map(entry_to_api).collect::<Result<_, _>>()?);
     Ok(TreeListing { entry: entry_to_api(entry)?, items, total, page, limit })
 }
 
