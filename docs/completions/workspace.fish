@@ -58,7 +58,7 @@ complete -c workspace -n "__fish_workspace_needs_command" -f -a "ps" -d 'List sa
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "logs" -d 'Print what commands in a sandbox printed'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "cp" -d 'Copy files and directories into a sandbox or out of it'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "sandbox" -d 'Make, look at and end sandboxes'
-complete -c workspace -n "__fish_workspace_needs_command" -f -a "template" -d 'What sandboxes can be made from'
+complete -c workspace -n "__fish_workspace_needs_command" -f -a "template" -d 'Templates, from which sandboxes are created'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "key" -d 'The keys of a server, for its admins'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "status" -d 'Say whether a server works, and what it found on its machine'
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
@@ -67,9 +67,9 @@ complete -c workspace -n "__fish_workspace_needs_command" -f -a "serve-view" -d 
 complete -c workspace -n "__fish_workspace_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
-complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l author -d 'Author [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l label -d 'A label; may be repeated' -r
-complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l parent -d 'What it was made from, instead of what NAME points to; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l parent -d 'Parent snapshot, instead of the one NAME points to; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l buffered -d 'Do not wait for the disk: survives a killed process, not a crash of the machine'
 complete -c workspace -n "__fish_workspace_using_subcommand snapshot" -l no-ignore -d 'Take everything, whatever .workspaceignore files say'
@@ -85,7 +85,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand show" -l json -d 'Pr
 complete -c workspace -n "__fish_workspace_using_subcommand show" -s h -l help -d 'Print help'
 complete -c workspace -n "__fish_workspace_using_subcommand ls" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand ls" -s l -l long -d 'Also mode, size, time and where symlinks point'
-complete -c workspace -n "__fish_workspace_using_subcommand ls" -s R -l recursive -d 'Everything below too, by path'
+complete -c workspace -n "__fish_workspace_using_subcommand ls" -s R -l recursive -d 'List all entries below, too, by path'
 complete -c workspace -n "__fish_workspace_using_subcommand ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand ls" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand cat" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -98,24 +98,24 @@ complete -c workspace -n "__fish_workspace_using_subcommand diff" -l insight -d 
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l no-ignore -d 'Take everything in a directory, whatever .workspaceignore files say'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l style -d 'How conflicts are shown' -r -f -a "merge\t'Both sides'
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l style -d 'Style of conflict markers' -r -f -a "merge\t'Both sides'
 diff3\t'Both sides and the base'
-zdiff3\t'The same, without lines that both sides begin or end with'"
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l type -d 'How the file is merged' -r -f -a "auto\t'By its name, then by what is in it'
+zdiff3\t'Like diff3, without lines that both sides begin or end with'"
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l type -d 'Merge strategy' -r -f -a "auto\t'By its name, then by what is in it'
 text\t'Line by line'
 json\t'Value by value'
 notebook\t'Cell by cell, results chosen: Jupyter notebooks'
 yaml\t'Value by value'
 toml\t'Value by value'
 crdt\t'JSON in which nothing conflicts'
-log\t'What both sides appended'
+log\t'Lines that both sides appended'
 binary\t'One or the other'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l path -d 'The path that tells the type of the file, if its name does not' -r -F
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l policy -d 'A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l priority -d 'Who ranks higher, for rules that go by priority' -r -f -a "ours\t'What is merged into'
-theirs\t'What is merged'"
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s L -d 'What markers say: of OURS, the base and THEIRS, in this order' -r
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l marker-size -d 'How many characters markers have' -r
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l priority -d 'Side that ranks higher, for rules that go by priority' -r -f -a "ours\t'The side that is merged into'
+theirs\t'The side that is merged'"
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s L -d 'Labels of markers: of OURS, the base and THEIRS, in this order' -r
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l marker-size -d 'Length of markers in characters' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s p -l stdout -d 'Print the result, and leave OURS alone; with --json it is the field `content`'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s q -l quiet -d 'Say nothing of conflicts'
@@ -127,11 +127,11 @@ complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l union
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l policy -d 'A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l priority -d 'Who ranks higher, for rules that go by priority' -r -f -a "ours\t'What is merged into'
-theirs\t'What is merged'"
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l priority -d 'Side that ranks higher, for rules that go by priority' -r -f -a "ours\t'The side that is merged into'
+theirs\t'The side that is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
-complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l author -d 'Author [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l commit -d 'Make the result a snapshot, conflicts or not, and print its id as well'
@@ -207,7 +207,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand export" -l json -d '
 complete -c workspace -n "__fish_workspace_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand import" -s m -l message -d 'Why it was made' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l ref -d 'Move this reference to it, making it if need be; refused when someone else moves it meanwhile' -r
-complete -c workspace -n "__fish_workspace_using_subcommand import" -l author -d 'Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand import" -l author -d 'Author [default: USER, LOGNAME, or the name of the user in /etc/passwd]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand import" -l keep-set-id -d 'Keep set-uid and set-gid bits, which are dropped otherwise'
@@ -229,18 +229,18 @@ complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __f
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "rm" -d 'Remove episodes, each with all that follow it'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and not __fish_seen_subcommand_from add update best path tree export rm help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l parent -d 'The episode before it; none for the start of a search' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l action -d 'What was done' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l reward -d 'What it was worth' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l visits -d 'How often the search came by' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l data -d 'Whatever else to keep, as JSON' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l action -d 'Action taken' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l reward -d 'Reward of the step' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l visits -d 'Number of visits' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l data -d 'Free data to keep, as JSON' -r
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l insight -d 'Keep the insight diff against the parent\'s snapshot'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l action -d 'What was done' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l reward -d 'What it was worth' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l visits -d 'How often the search came by' -r
-complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l data -d 'Whatever else to keep, as JSON, in place of what was kept; `null` removes it' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l action -d 'Action taken' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l reward -d 'Reward of the step' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l visits -d 'Number of visits' -r
+complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l data -d 'Free data to keep, as JSON, which replaces the present data; `null` removes it' -r
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand episode; and __fish_seen_subcommand_from update" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -272,11 +272,11 @@ complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l show -d 'Let it see this path, which is hidden by default; may be repeated' -r -F
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l hide -d 'Hide this path from it; may be repeated' -r -F
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l apply -d 'Write the changes of an earlier trial that are kept aside in this directory; with --drop, drop them' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand try" -l timeout -d 'How long it may run' -r
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l timeout -d 'Timeout' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l env -d 'A variable for it; may be repeated' -r
-complete -c workspace -n "__fish_workspace_using_subcommand try" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the machine it runs on can reach, but not that machine'"
-complete -c workspace -n "__fish_workspace_using_subcommand try" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l network -d 'Network access' -r -f -a "none\t'Loopback only'
+egress\t'Everything that the machine can reach, but not the machine itself'"
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l allow -d 'Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l keep -d 'Keep what it changes, however it ends; do not ask'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l drop -d 'Drop what it changes; do not ask'
@@ -284,17 +284,17 @@ complete -c workspace -n "__fish_workspace_using_subcommand try" -l list-hidden 
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l force -d 'With --apply: write over what was changed meanwhile'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand try" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l template -d 'What it is made from; see `workspace template ls`' -r
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l name -d 'What to call it; the name works wherever its id does' -r
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l template -d 'Template; see `workspace template ls`' -r
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l name -d 'Name; it works wherever the id does' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l env -d 'A variable for all that runs in it; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l cpu -d 'Processors, such as 0.5 or 2' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l memory -d 'Memory, such as 512m or 2g' -r
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l disk -d 'What its workspace may hold, such as 10g' -r
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the machine it runs on can reach, but not that machine'"
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l disk -d 'Size limit of its workspace, such as 10g' -r
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l network -d 'Network access' -r -f -a "none\t'Loopback only'
+egress\t'Everything that the machine can reach, but not the machine itself'"
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l allow -d 'Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l label -d 'A label; may be repeated' -r
-complete -c workspace -n "__fish_workspace_using_subcommand run" -l timeout -d 'How long it may run' -r
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l timeout -d 'Timeout' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -304,9 +304,9 @@ complete -c workspace -n "__fish_workspace_using_subcommand run" -s i -l interac
 complete -c workspace -n "__fish_workspace_using_subcommand run" -s t -l terminal -d 'Run it in a terminal, which this one becomes; has -i in it'
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand exec" -l cwd -d 'In which directory [default: /workspace]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand exec" -l cwd -d 'Working directory [default: /workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l env -d 'A variable for it; may be repeated' -r
-complete -c workspace -n "__fish_workspace_using_subcommand exec" -l timeout -d 'How long it may run [default: as long as the sandbox lives]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand exec" -l timeout -d 'Timeout [default: none; the command ends with the sandbox]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -315,8 +315,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand exec" -s t -l termin
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -s d -l detach -d 'Do not wait for it; print its id'
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand shell" -l shell -d 'Which shell [default: /bin/bash, or /bin/sh where that is not there]' -r
-complete -c workspace -n "__fish_workspace_using_subcommand shell" -l cwd -d 'In which directory [default: /workspace]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand shell" -l shell -d 'Shell [default: /bin/bash, or /bin/sh where that does not exist]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand shell" -l cwd -d 'Working directory [default: /workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l env -d 'A variable for it; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
@@ -365,25 +365,25 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from ls" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'What it is made from; see `workspace template ls`' -r
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l name -d 'What to call it; the name works wherever its id does' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l template -d 'Template; see `workspace template ls`' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l name -d 'Name; it works wherever the id does' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l env -d 'A variable for all that runs in it; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l cpu -d 'Processors, such as 0.5 or 2' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l memory -d 'Memory, such as 512m or 2g' -r
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l disk -d 'What its workspace may hold, such as 10g' -r
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l network -d 'What it may reach' -r -f -a "none\t'Nothing'
-egress\t'What the machine it runs on can reach, but not that machine'"
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l allow -d 'All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l disk -d 'Size limit of its workspace, such as 10g' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l network -d 'Network access' -r -f -a "none\t'Loopback only'
+egress\t'Everything that the machine can reach, but not the machine itself'"
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l allow -d 'Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses such as 10.1.0.0/16; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l label -d 'A label; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l snapshot -d 'Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l dir -d 'Begin with what this directory holds, without what .workspaceignore files name; it becomes a snapshot of the server' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l provider -d 'How the workspace is made [default: as the server chose]' -r -f -a "overlay\t'Changes lie over files that all share'
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l provider -d 'Provider of the workspace [default: chosen by the server]' -r -f -a "overlay\t'Changes lie over files that all share'
 clone\t'Files share their blocks until they are written to'
 copy\t'Every file is written'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l materialize -d 'When the files of --snapshot or --dir are written for it [default: auto]' -r -f -a "auto\t'Few at once; many are loaded as they are read, and written meanwhile'
 lazy\t'They are loaded as they are read'
 full\t'All before the sandbox runs'"
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'How long it lives [default: as the server says, an hour]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l timeout -d 'Lifetime [default: set by the server, an hour]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -430,10 +430,10 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from restore" -l no-force -d 'Do nothing if processes would have to be ended'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from restore" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from restore" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l count -d 'How many' -r
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l timeout -d 'How long they live [default: as the server says, an hour]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l count -d 'Number of new sandboxes' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l timeout -d 'Lifetime [default: set by the server, an hour]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l label -d 'A label in addition to those of the sandbox; may be repeated' -r
-complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -s m -l message -d 'What to say about the snapshot that they are made from' -r
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -s m -l message -d 'Message of the snapshot that they are created from' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from fork" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -501,10 +501,10 @@ complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from ls" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from ls" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from ls" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l owner -d 'Whose sandboxes it is for [default: NAME]' -r
-complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l role -d 'What its holder may do' -r -f -a "admin\t'Everything'
-user\t'Everything with what is their own'
-read-only\t'Look at what is their own'"
+complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l owner -d 'Owner whose sandboxes it gives access to [default: NAME]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l role -d 'Role' -r -f -a "admin\t'May do everything'
+user\t'May do everything with what belongs to the owner'
+read-only\t'May read what belongs to the owner'"
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l server -d 'The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l api-key -d 'The key for it; others on this machine can see it here [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l store -d 'The store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -563,7 +563,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "logs" -d 'Print what commands in a sandbox printed'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "cp" -d 'Copy files and directories into a sandbox or out of it'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "sandbox" -d 'Make, look at and end sandboxes'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "template" -d 'What sandboxes can be made from'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "template" -d 'Templates, from which sandboxes are created'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "key" -d 'The keys of a server, for its admins'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "status" -d 'Say whether a server works, and what it found on its machine'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and not __fish_seen_subcommand_from snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode try run exec shell ps logs cp sandbox template key status completions generate serve-view help" -f -a "completions" -d 'Print a completion script for a shell'

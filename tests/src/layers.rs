@@ -13,7 +13,7 @@ pub const PREFIX: &str = "workspace-";
 /// Rules of this repository, including crates that are planned.
 pub const RULES: Rules = Rules {
     layers: &[
-        &["state", "host", "agent-protocol"],
+        &["state", "host", "agent-protocol", "api"],
         &["mount", "workspace", "merge", "catalog"],
         &["context", "sandbox", "nfs"],
         &["server", "cli"],

@@ -1,4 +1,4 @@
-//! What was typed. Nothing here looks at a store or a file; what it means is in `commands`.
+//! Command line arguments. Nothing here accesses a store or a file; `commands` interprets them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,12 +24,12 @@ pub(crate) use history::{Log, Record, Rm, Show, SnapshotArgs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use reference::{Branch, Naming, RefCommand, RefSet, Tag};
-pub(crate) use sandbox::{Making, Network, SandboxCommand, SandboxCreate, SandboxOne};
+pub(crate) use sandbox::{Network, SandboxCommand, SandboxCreate, SandboxOne, SandboxOptions};
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
-pub(crate) use workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 const EXIT_CODES: &str = "\
 Ids may be shortened as long as they are unambiguous, and a reference's name works wherever an id does. NAME~N is the
@@ -84,8 +84,9 @@ struct OnlyMergeFile {
 }
 
 impl Args {
-    /// What was typed. Git starts its merge driver for every file, so that one is not kept waiting while all other
-    /// commands are described; what it does not understand is left to the description of all.
+    /// Parses the command line. Git starts its merge driver for every file, so that one is parsed without
+    /// building the descriptions of all other commands; what it does not understand is left to the complete
+    /// parser.
     pub(crate) fn typed() -> Result<Self, clap::Error> {
         let mut words = std::env::args_os();
         let program = words.next();
@@ -153,7 +154,7 @@ pub(crate) enum Command {
     /// Make, look at and end sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
-    /// What sandboxes can be made from
+    /// Templates, from which sandboxes are created
     #[command(subcommand, after_help = server::TEMPLATE_EXAMPLES)]
     Template(TemplateCommand),
     /// The keys of a server, for its admins
@@ -188,14 +189,14 @@ pub(crate) struct Generate {
     pub(crate) directory: PathBuf,
 }
 
-/// What the library adds to the command that serves a view.
+/// Arguments that the library adds to the command that serves a view.
 #[derive(Debug, Arguments)]
 pub(crate) struct ServeView {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }
 
-/// What can be generated.
+/// Files that can be generated.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Generated {
     Man,

@@ -1,4 +1,4 @@
-//! What every command works with: the store, the output, the progress.
+//! Context of every command: the store, the output, the progress.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result, io_hint};
 use crate::output::Output;
 use crate::progress::Bars;
 
-/// Where the store is when nobody says, below the XDG data directory.
+/// Default path of the store below the XDG data directory.
 const DEFAULT_STORE: &str = "elevo-workspace/store";
 
 /// The surroundings of a command.
@@ -27,22 +27,22 @@ impl Context {
         Self { store: global.store, output: Output::new(global.json), progress: Bars::new() }
     }
 
-    /// The store, which must be there.
+    /// Opens the store, which must exist.
     pub(crate) fn store(&self) -> Result<Store> {
         Ok(Store::open(self.existing_path()?)?)
     }
 
-    /// The store, its index built anew.
+    /// Opens the store and rebuilds its index.
     pub(crate) fn repaired_store(&self) -> Result<Store> {
         Ok(Store::rebuild_index(self.existing_path()?)?)
     }
 
-    /// The store, made if it is not there.
+    /// Opens the store, or creates it.
     pub(crate) fn store_or_create(&self) -> Result<Store> {
         Ok(Store::open_or_create(self.path()?)?)
     }
 
-    /// The store or, if it is not there, an empty one that goes with the directory it is in.
+    /// Opens the store, or an empty one in a temporary directory if it does not exist.
     pub(crate) fn store_or_temporary(&self) -> Result<(Store, Option<TempDir>)> {
         if self.path()?.exists() {
             return Ok((self.store()?, None));
@@ -53,7 +53,7 @@ impl Context {
         Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }
 
-    /// Path of the store, which may not be there.
+    /// Returns the path of the store, which may not exist.
     #[cfg(target_os = "linux")]
     pub(crate) fn store_path(&self) -> Option<PathBuf> {
         self.path().ok()

@@ -1,4 +1,4 @@
-//! What went wrong, for the person who typed the command, and how that becomes an exit status.
+//! Errors for the user, and their exit statuses.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -33,14 +33,14 @@ const MERGE_USAGE: u8 = 129;
 /// Added to the number of the signal that ended it.
 const BY_SIGNAL: u8 = 128;
 
-/// How a command that worked ended.
+/// Outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All of it was done.
     Done,
     /// Done, but part of what was asked for is missing or damaged; stderr or the data says what.
     WithReservations,
-    /// What ran in a sandbox ended with this status.
+    /// The program in the sandbox exited with this status.
     Exit(u8),
 }
 
@@ -50,16 +50,16 @@ impl Outcome {
     }
 }
 
-/// What kind of error it is; decides the exit status.
+/// Kind of an error, which decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The work failed.
     Failed,
-    /// What was typed cannot be done.
+    /// The command line is invalid.
     Usage,
-    /// Whoever read the output has gone away, which is how `| head` works: success.
+    /// The reader of the output closed it, as `| head` does: success.
     OutputClosed,
-    /// What was to run in a sandbox did not, or nobody knows how it ended.
+    /// The program in the sandbox did not run, or its end is unknown.
     NotRun,
     /// A merge failed, whose status would tell the number of conflicts.
     NotMerged(u8),
@@ -86,13 +86,13 @@ impl CommandError {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// The end that a signal asked for.
+    /// Creates the error for the end that a signal asked for.
     pub(crate) fn asked(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
         Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
     }
 
-    /// Of a command whose status is that of what it runs: one of its own tells the two apart.
+    /// Sets the status of a command whose status is otherwise that of the program it runs.
     pub(crate) fn not_run(self) -> Self {
         match self.kind {
             Kind::Failed => Self { kind: Kind::NotRun, ..self },
@@ -100,7 +100,7 @@ impl CommandError {
         }
     }
 
-    /// Of a command whose status is the number of conflicts.
+    /// Sets the status of a command whose status is otherwise the number of conflicts.
     pub(crate) fn not_merged(self) -> Self {
         match self.kind {
             Kind::Failed => Self { kind: Kind::NotMerged(NOT_MERGED), ..self },
@@ -109,12 +109,12 @@ impl CommandError {
         }
     }
 
-    /// Of a file that cannot be merged because it is no text.
+    /// Creates the error for a file that cannot be merged because it is not text.
     pub(crate) fn not_text(message: impl Into<String>) -> Self {
         Self { kind: Kind::NotMerged(NOT_TEXT), ..Self::failed(message) }
     }
 
-    /// Whether it is about a file that is no text.
+    /// Returns true for the error of a file that is not text.
     pub(crate) fn is_not_text(&self) -> bool {
         self.kind == Kind::NotMerged(NOT_TEXT)
     }
@@ -125,7 +125,7 @@ impl CommandError {
         self
     }
 
-    /// An error while writing the command's data.
+    /// Creates the error for a failed write of the command's output.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self { kind: Kind::OutputClosed, ..Self::failed("the output was closed") }
@@ -242,7 +242,7 @@ impl From<ArchiveError> for CommandError {
     }
 }
 
-/// An archive may end in the middle of a file, which is then what reading the file says.
+/// Adds a hint to an error of reading an archive, which may end in the middle of a file.
 fn read_hint(failed: CommandError, source: &io::Error) -> CommandError {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => failed.hint("nothing was imported; get or make the archive again"),
@@ -266,7 +266,7 @@ impl From<MountError> for CommandError {
 const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE choose a store; `workspace snapshot` makes one, in a \
      directory that is new or empty";
 
-/// Whether a file is where the store should be.
+/// Returns true if a file is in the place of the store's directory.
 fn is_no_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
 }
@@ -298,7 +298,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// What to do about an error of the system.
+/// Returns a hint for an error of the system.
 pub(crate) fn io_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -368,7 +368,7 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
 /// Commands that run a program, which stands behind `--`.
 const RUNNING: [&str; 3] = ["run", "exec", "try"];
 
-/// The line that was meant when a program was given without `--`.
+/// Returns the line that was meant when a program was given without `--`.
 fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;

@@ -19,7 +19,7 @@ pub(crate) fn text_or_hex(bytes: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
-/// RFC 3339, UTC, nanoseconds.
+/// Serialises a time as RFC 3339 in UTC with nanoseconds.
 pub(crate) fn as_rfc3339<S: Serializer>(timestamp: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&time::rfc3339(*timestamp))
 }
@@ -114,7 +114,7 @@ impl EntryFields {
     }
 }
 
-/// Permission bits in octal, as `chmod` takes them.
+/// Returns permission bits in octal, as `chmod` takes them.
 pub(crate) fn mode(mode: u16) -> String {
     format!("{mode:04o}")
 }

@@ -1,4 +1,4 @@
-//! What the process asks of the system before it starts.
+//! Limits that the process raises at its start.
 
 /// Raises the number of files that may be open to what is allowed: a parallel walk of a directory and the
 /// packs of a large store need more than the customary 1024.

@@ -4,30 +4,30 @@
 //! home ends, nothing of it is left.
 
 mod command;
+mod error_mapping;
 mod home;
-mod left;
-mod problem;
+mod leftovers;
 mod terminal;
 
 #[cfg(target_os = "linux")]
 pub(crate) use command::lost;
-pub(crate) use command::{Order, run};
+pub(crate) use command::{CommandOptions, run};
 pub(crate) use home::Home;
 #[cfg(target_os = "linux")]
 pub(crate) use home::new_directory;
 #[cfg(target_os = "linux")]
-pub(crate) use left::{Claim, find as left_places};
+pub(crate) use leftovers::{Claim, find as find_leftovers};
 pub(crate) use terminal::run as run_in_terminal;
 
 use workspace_sandbox::{End, Scope};
 
 use crate::error::{CommandError, Result};
 
-/// Whose the sandbox is. There is nobody else.
+/// Owner of the sandbox. There is no other.
 const OWNER: &str = "try";
 const SCOPE: Scope = Scope::All;
 
-/// How a program's run ended.
+/// End of a program's run.
 pub(crate) enum Over {
     /// The program ended.
     Ended(End),

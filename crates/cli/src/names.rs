@@ -16,18 +16,20 @@ const SHORTEST: usize = 4;
 /// Candidates listed for an ambiguous id.
 const LISTED: usize = 8;
 
-/// The snapshot that `text` names: a reference, an id, or the start of one, and with `~N` behind it the N-th before that.
+/// Returns the snapshot that `text` names: a reference, an id, or the start of one, and with `~N` behind it
+/// the N-th before that.
 pub(crate) fn snapshot(store: &Store, text: &str) -> Result<Snapshot> {
     find_snapshot(store, text)?.ok_or_else(|| unknown_snapshot(store, text))
 }
 
-/// The same, or nothing when nothing has that name.
+/// Finds a snapshot by name; `None` if nothing has that name.
 pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot>> {
     let Some((name, steps)) = steps_back(text) else { return find_named(store, text) };
     find_named(store, name)?.map(|newest| ancestor(store, name, newest, steps)).transpose()
 }
 
-/// The two parts of `NAME~N`; `NAME~` is `NAME~1`. Neither references nor ids have a `~`, so it means nothing else.
+/// Returns the two parts of `NAME~N`; `NAME~` is `NAME~1`. Neither references nor ids have a `~`, so it means
+/// nothing else.
 fn steps_back(text: &str) -> Option<(&str, u64)> {
     let (name, steps) = text.split_once('~')?;
     if !steps.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -37,7 +39,7 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
     Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
 }
 
-/// As many first parents back as asked for.
+/// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let ends = |at: u64, why: String| {
         let steps = counted(at, "step", "steps");
@@ -75,7 +77,7 @@ fn unknown_snapshot(store: &Store, text: &str) -> CommandError {
     error.hint("`workspace log` lists the snapshots of this store, `workspace refs` its references")
 }
 
-/// The episode that `text` names: an id, or the start of one.
+/// Returns the episode that `text` names: an id, or the start of one.
 pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
     if let Ok(id) = text.parse::<EpisodeId>() {
         return store.episode(&id)?.ok_or_else(|| unknown_episode(text));
@@ -123,8 +125,8 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
         .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
 }
 
-/// A path inside a snapshot as it may be typed: as it is, or in the quotes in which it is printed. What begins with a
-/// double quote is always quoted, so no name can be taken for another.
+/// Parses a path inside a snapshot: plain, or quoted as it is printed. A path that starts with a double quote
+/// is always quoted, so no name can be taken for another.
 pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     if !typed.as_bytes().starts_with(b"\"") {
         return Ok(Cow::Borrowed(typed.as_bytes()));
@@ -139,7 +141,7 @@ pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     })
 }
 
-/// The entry at a path inside a snapshot.
+/// Returns the entry at a path inside a snapshot.
 pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
     let lists = format!("`workspace ls -R {snapshot}` lists what is");
     match tree.entry(path) {
@@ -153,13 +155,13 @@ pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
     }
 }
 
-/// A path inside a tree in its one form: no slashes around it, none doubled, no `.`.
+/// Normalises a path inside a tree: no slashes around it, none doubled, no `.`.
 pub(crate) fn trimmed(path: &[u8]) -> Vec<u8> {
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     names.collect::<Vec<_>>().join(&b'/')
 }
 
-/// A path and a name below it.
+/// Joins a path and a name below it.
 pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }

@@ -18,32 +18,32 @@ impl Output {
         Self { out: BufWriter::with_capacity(64 << 10, Box::new(io::stdout().lock())), json }
     }
 
-    /// Text on stderr, for a command whose stdout is somebody else's.
+    /// Creates an output to stderr, for a command whose stdout belongs to another program.
     pub(crate) fn to_stderr() -> Self {
         Self { out: BufWriter::new(Box::new(io::stderr())), json: false }
     }
 
-    /// Whether the data is to be JSON.
+    /// Returns true if the output is JSON.
     pub(crate) fn json(&self) -> bool {
         self.json
     }
 
-    /// Whether the data goes to a person.
+    /// Returns true if stdout is a terminal.
     pub(crate) fn is_terminal() -> bool {
         io::stdout().is_terminal()
     }
 
-    /// One line of text.
+    /// Writes a line of text.
     pub(crate) fn line(&mut self, line: impl fmt::Display) -> Result<()> {
         writeln!(self.out, "{line}").map_err(|error| CommandError::output(&error))
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.write_all(bytes).map_err(|error| CommandError::output(&error))
     }
 
-    /// One JSON object on a line of its own.
+    /// Writes a JSON object on a line of its own.
     pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(record)
             .map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;
@@ -51,12 +51,12 @@ impl Output {
         self.bytes(&line)
     }
 
-    /// For what writes by itself.
+    /// Returns the underlying writer.
     pub(crate) fn writer(&mut self) -> &mut dyn Write {
         &mut self.out
     }
 
-    /// Writes out what is left.
+    /// Flushes the buffer.
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.out.flush().map_err(|error| CommandError::output(&error))
     }

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use workspace_state::Progress;
 
 /// Work that is done sooner shows nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Draws one bar for each step of the work, on stderr when that is a terminal.
@@ -48,7 +48,7 @@ impl Bar {
         let (done, waiting) = mpsc::channel::<()>();
         let shown = bar.clone();
         let shows = thread::spawn(move || {
-            if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(PROGRESS_DELAY) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
                 shown.enable_steady_tick(TICK);
             }
@@ -68,7 +68,7 @@ impl Drop for Bar {
     }
 }
 
-/// What a bar counts.
+/// Unit of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// Things, which the message names.
@@ -76,7 +76,7 @@ enum Unit {
     Bytes,
 }
 
-/// Every bar shows how much is done and how fast; where the total is known, also that and the time left.
+/// Returns the template of a bar: amount and speed; also the total and the time left if the total is known.
 fn template(unit: Unit, with_total: bool) -> &'static str {
     match (unit, with_total) {
         (Unit::Count, true) => "{spinner} {msg} [{bar:30}] {human_pos}/{human_len}, {per_sec}, {eta} left",

@@ -1,30 +1,30 @@
 //! Sandboxes on a server: everything that goes over the network.
 //!
-//! [`Client`] is a server at a [`Place`], one request at a time or a stream. `process` runs a command and follows what
+//! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `process` runs a command and follows what
 //! it prints over lost connections, `terminal` connects this terminal with one inside, `copy` moves files.
 
 pub(crate) mod archive;
+mod backoff;
 mod client;
 pub(crate) mod copy;
 mod events;
-pub(crate) mod follow;
 mod input;
-mod patience;
-mod place;
-mod problem;
+pub(crate) mod output;
 pub(crate) mod process;
 mod quote;
+mod request_error;
 mod sandbox;
 pub(crate) mod script;
+mod server_url;
 mod stream;
 pub(crate) mod terminal;
 mod tls;
 
 pub(crate) use client::Client;
-pub(crate) use place::{Place, local_data};
-pub(crate) use problem::{Failure, Problem};
 pub(crate) use quote::{program, quote};
+pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
+pub(crate) use server_url::{ServerUrl, local_data};
 
 use crate::error::{CommandError, Result};
 

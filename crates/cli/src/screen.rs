@@ -6,7 +6,7 @@ use rustix::termios::{self, OptionalActions, Termios};
 
 use crate::error::{CommandError, Result};
 
-/// What a terminal that does not say is taken for.
+/// Size of a terminal that does not report one.
 const USUAL: (u16, u16) = (80, 24);
 
 /// Columns and rows.

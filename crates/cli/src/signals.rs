@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CommandError, Result};
 
-/// What asks this program to end.
+/// Signals that ask this program to end.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -12,7 +12,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals end nothing by themselves.
+    /// Catches the signals, which do not end the program from now on.
     pub(crate) fn new() -> Result<Self> {
         let take = |kind| signal(kind).map_err(|error| failed(&error));
         Ok(Self {
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// The number of the next one.
+    /// Waits for a signal and returns its number.
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),

@@ -1,14 +1,14 @@
-//! What this program is given to read.
+//! Stdin of this program.
 
 use std::io::Read as _;
 
 use tokio::sync::mpsc;
 
-/// How much is read at once.
+/// Buffer size for reading.
 pub(crate) const READ: usize = 64 << 10;
 const WAITING: usize = 16;
 
-/// Stdin, read by a thread that ends with the program.
+/// Reads stdin in a thread that ends with the program.
 pub(crate) fn stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(WAITING);
     std::thread::spawn(move || {

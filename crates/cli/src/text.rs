@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write as _};
 
-/// Running text as it is shown: control characters other than line ends become escapes.
+/// Escapes control characters other than line ends.
 pub(crate) fn shown_text(text: &str) -> Cow<'_, str> {
     let harmful = |character: char| character.is_control() && character != '\n' && character != '\t';
     if !text.contains(harmful) {
@@ -19,12 +19,12 @@ pub(crate) fn shown_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first line of a message.
+/// Returns the first line of a message.
 pub(crate) fn first_line(message: &str) -> Cow<'_, str> {
     shown_text(message.lines().next().unwrap_or_default())
 }
 
-/// A word as a shell takes it: in single quotes where it has a meaning of its own there.
+/// Quotes a word for a shell, if it has special characters.
 pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
     let plain = |character: char| character.is_alphanumeric() || "/._-+=:,@%".contains(character);
     if !word.is_empty() && word.chars().all(plain) {
@@ -33,13 +33,13 @@ pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
 }
 
-/// One line on stderr.
+/// Writes a line to stderr.
 pub(crate) fn print_stderr(line: &str) {
     // A stderr that cannot be written leaves nobody to tell.
     let _ = writeln!(io::stderr().lock(), "{}", shown_text(line));
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes for people.
 pub(crate) fn shown_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -54,12 +54,12 @@ pub(crate) fn shown_bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A number and what it counts, in singular or plural.
+/// Formats a number with a noun in singular or plural.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// Permission bits as `ls -l` shows them.
+/// Formats permission bits like `ls -l`.
 pub(crate) fn shown_mode(kind: char, mode: u16) -> String {
     let mut out = String::from(kind);
     for (shift, special, lower, upper) in

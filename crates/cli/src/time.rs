@@ -8,11 +8,11 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp as Instant, Zoned};
 use workspace_state::Timestamp;
 
-/// What a time may look like, for messages.
+/// Accepted forms of a time, for messages.
 pub(crate) const FORMS: &str =
     "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
 
-/// Where the machine keeps its time zone.
+/// File with the machine's time zone.
 const LOCAL: &str = "/etc/localtime";
 
 /// The time zone of the user, or of the machine. Asking for it by name, which `TZ` needs, looks through the whole
@@ -25,7 +25,7 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     local.unwrap_or(TimeZone::UTC)
 });
 
-/// In the time zone of the user, to the second.
+/// Formats a time in the user's time zone, to the second.
 pub(crate) fn shown(time: Timestamp) -> String {
     match Instant::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
@@ -33,7 +33,7 @@ pub(crate) fn shown(time: Timestamp) -> String {
     }
 }
 
-/// In RFC 3339 and UTC, to the nanosecond: lossless, and sorts as text.
+/// Formats a time as RFC 3339 in UTC with nanoseconds: lossless, and sorts as text.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
     match Instant::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => format!("{instant:.9}"),
@@ -73,7 +73,7 @@ fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
     Some(civil.to_zoned(now.time_zone().clone()).ok()?.timestamp())
 }
 
-/// The present, in the time zone of the user.
+/// Returns the present, in the time zone of the user.
 pub(crate) fn now() -> Zoned {
     Instant::now().to_zoned(ZONE.clone())
 }

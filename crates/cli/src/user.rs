@@ -1,8 +1,9 @@
-//! Who runs the command.
+//! User who runs the command.
 
 use std::{env, fs};
 
-/// The name of the user: what the environment says, else what `/etc/passwd` says, else the user's number.
+/// Returns the name of the user: what the environment says, else what `/etc/passwd` says, else the user's
+/// number.
 pub(crate) fn name() -> String {
     let from_environment = |variable: &&str| env::var(variable).ok().filter(|name| !name.is_empty());
     ["USER", "LOGNAME"].iter().find_map(from_environment).unwrap_or_else(|| {
@@ -13,7 +14,7 @@ pub(crate) fn name() -> String {
     })
 }
 
-/// The name in a line `name:password:uid:…`.
+/// Returns the name in a line `name:password:uid:…`.
 fn name_of(uid: u32, accounts: &str) -> Option<String> {
     accounts.lines().find_map(|line| {
         let mut fields = line.split(':');

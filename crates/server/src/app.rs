@@ -1,4 +1,4 @@
-//! What the routes share, and the router that is made of their parts.
+//! The shared state of the routes, and the router that is built from their parts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi as Description;
+use workspace_api::error_codes;
 use workspace_catalog::Catalog;
 use workspace_sandbox::Service;
 use workspace_state::Store;
@@ -23,38 +24,38 @@ use crate::readiness::{self, Readiness};
 use crate::sandboxes::Creations;
 use crate::settings::Settings;
 use crate::shutdown::Shutdown;
-use crate::snapshots::{Snapshots, Turns};
+use crate::snapshots::{Snapshots, WorkLimits};
 use crate::{
-    code, episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
+    episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
     templates,
 };
 
-/// What the routes share. Clones are the same.
+/// Shared state of the routes. Clones share it.
 #[derive(Clone)]
 pub struct App {
     /// The settings.
     pub settings: Arc<Settings>,
-    /// The SQL side.
+    /// Database of sandboxes, keys and owners.
     pub catalog: Catalog,
     /// The sandboxes.
     pub sandboxes: Service,
-    /// The snapshots and episodes of everybody. Whose they are is known to [`App::snapshots`]. Its calls block.
+    /// Snapshots and episodes of all owners. [`App::snapshots`] knows the owners. Its calls block.
     pub store: Store,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) work_limits: Arc<WorkLimits>,
     pub(crate) answer_memory: Arc<OwnerMemory>,
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Connections to each terminal.
     pub(crate) terminal_connections: Arc<PerOwner>,
     pub(crate) creations: Arc<Creations>,
-    /// When the server was started.
+    /// Start time of the server.
     pub since: Instant,
     /// The audit log.
     pub audit: Audit,
-    /// The numbers.
+    /// Metrics for Prometheus.
     pub metrics: Metrics,
     /// The checks of `/ready`.
     pub readiness: Readiness,
-    /// Whether the server is stopping, and what is under way.
+    /// Shutdown flag and the count of requests in progress.
     pub shutdown: Shutdown,
     pub(crate) cache: Arc<Cache>,
     pub(crate) limiter: Arc<Limiter>,
@@ -66,12 +67,12 @@ pub struct Part {
     pub open: Router<App>,
     /// Routes that need a key; a handler gets its [`Caller`](crate::auth::Caller).
     pub closed: Router<App>,
-    /// What they are, for OpenAPI.
+    /// OpenAPI description of these routes.
     pub document: Description,
 }
 
 impl App {
-    /// Opens the audit log, and begins to count.
+    /// Opens the audit log and registers metrics and readiness checks.
     pub fn new(
         settings: Settings,
         catalog: Catalog,
@@ -91,7 +92,7 @@ impl App {
         metrics.add(move |text| sandboxes::render(&service, &counted, text));
         let shutdown = Shutdown::with_work(sandboxes.settings().cancel.clone());
         Ok(Self {
-            turns: Arc::new(Turns::new(&settings)),
+            work_limits: Arc::new(WorkLimits::new(&settings)),
             answer_memory: Arc::new(OwnerMemory::of_answers()),
             upload_memory: Arc::new(OwnerMemory::of_uploads()),
             terminal_connections: Arc::new(PerOwner::new(pty::CONNECTIONS_MAX)),
@@ -110,7 +111,7 @@ impl App {
         })
     }
 
-    /// The snapshots, each for those whose it is.
+    /// Returns the snapshots with their owners.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { store: &self.store, catalog: &self.catalog }
     }
@@ -126,13 +127,13 @@ async fn answers(catalog: Catalog) -> Result<String, String> {
     match catalog.api_keys().find_by_hash("").await {
         Ok(_) => Ok("the database answers".to_owned()),
         Err(error) => {
-            tracing::error!(%error, "the catalog does not answer");
+            tracing::error!(%error, "catalog database did not respond");
             Err("the database does not answer".to_owned())
         }
     }
 }
 
-/// The parts of the API. A new one is added here and nowhere else.
+/// Returns the parts of the API. A new one is added here and nowhere else.
 pub fn parts() -> Vec<Part> {
     vec![
         health::part(),
@@ -148,8 +149,8 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// The whole API. Everything needs a key but what a part says is open, paths that there are not included: who has
-/// no key learns nothing of what there is.
+/// Builds the whole API. Everything needs a key except the open routes of a part. Unknown paths need one,
+/// too, so that a caller without a key learns nothing about the paths.
 pub fn router(app: App, parts: Vec<Part>) -> Result<Router, serde_json::Error> {
     let description = openapi::describe(&parts);
     let (mut open, mut closed) = (openapi::routes(&description)?, Router::new());
@@ -171,9 +172,9 @@ pub fn router(app: App, parts: Vec<Part>) -> Result<Router, serde_json::Error> {
 }
 
 async fn no_such_path() -> ApiError {
-    ApiError::new(code::NOT_FOUND, "the API has no such path; /api/docs describes it")
+    ApiError::new(error_codes::NOT_FOUND, "the API has no such path; /api/docs describes it")
 }
 
 async fn no_such_method() -> ApiError {
-    ApiError::new(code::METHOD_NOT_ALLOWED, "the path does not have that method")
+    ApiError::new(error_codes::METHOD_NOT_ALLOWED, "the path does not have that method")
 }

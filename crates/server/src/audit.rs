@@ -32,10 +32,10 @@ const TEXT_MAX: usize = 4 << 10;
 /// Bytes of a text that are searched for secrets before it is cut, so that one that goes beyond the cut is still found.
 const SEARCHED_MAX: usize = 64 << 10;
 
-/// How grave it is.
+/// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
-    /// As it should be.
+    /// A successful operation.
     #[default]
     Info,
     /// Something was refused.
@@ -47,24 +47,24 @@ pub enum Level {
 /// Something that somebody did.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
-    /// How grave it is.
+    /// Severity of an entry.
     pub level: Level,
-    /// What it was, such as `sandbox.created`.
+    /// Name of the event, such as `sandbox.created`.
     pub event: &'static str,
-    /// In which sandbox.
+    /// Id of the sandbox, if there is one.
     pub sandbox_id: Option<String>,
     /// By whose key: the beginning of its hash.
     pub user: Option<String>,
-    /// In which request.
+    /// Id of the request, if there is one.
     pub request_id: Option<String>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: Option<u64>,
-    /// What else there is to say; patterns are redacted here.
+    /// Further fields; `AUDIT_REDACT` applies to these.
     pub details: Map<String, Value>,
 }
 
 impl Entry {
-    /// Something that a caller did in a request, with `details` if that is an object.
+    /// Creates an entry for an operation of a caller, with `details` if that is an object.
     pub fn by(event: &'static str, caller: &Caller, request: &RequestId, details: Value) -> Self {
         let details = match details {
             Value::Object(details) => details,
@@ -119,12 +119,12 @@ impl Audit {
         }
     }
 
-    /// How many entries were lost.
+    /// Returns the number of entries that could not be written.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// The lines for Prometheus.
+    /// Renders the metrics of the audit log.
     pub(crate) fn render(&self, text: &mut String) {
         metrics::head(text, "audit_lost_total", "counter", "Audit entries that were not written.");
         text.push_str(&format!("audit_lost_total {}\n", self.lost()));
@@ -136,7 +136,7 @@ impl Audit {
         let _ = self.shared.sender.send(Message::Close);
         let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("the audit log's writer failed");
+            tracing::error!("audit log writer failed");
         }
     }
 }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_written_when_the_log_is_closed() {
+    fn closing_the_log_writes_all_entries() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("audit.log");
         let audit = Audit::open(&path, RETENTION, Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Who is calling.
+//! Authentication by API key.
 //!
 //! A key is looked up by its BLAKE3 hash, so nothing compares keys byte by byte: how long the lookup takes tells
 //! at most about the hash, from which neither the key nor a key with a similar hash can be made.
@@ -15,53 +15,55 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
 use serde_json::json;
+use workspace_api::error_codes;
+use workspace_api::keys::KeyLimits;
 use workspace_catalog::{ApiKey, Catalog, Role};
 
 use crate::app::App;
 use crate::audit::{Entry, Level};
-use crate::code;
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::keys::KeyLimits;
+use crate::keys;
 use crate::owner_memory::Held;
 use crate::rate::{self, Class, Rates, Verdict};
 use crate::request::{Peer, RequestId};
 
-/// How long a key is believed without asking the catalog, where another node may have revoked it.
-const BELIEVED: Duration = Duration::from_secs(5);
-const BELIEVED_MAX: usize = 10_000;
+/// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
+const CACHE_ENTRIES_MAX: usize = 10_000;
 /// Smaller answers are not counted.
 const ANSWER_MIN: usize = 64 << 10;
 
-/// Who is calling: what the key says.
+/// Authenticated caller, as described by its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
     /// The key.
     pub key_id: String,
-    /// Whose sandboxes it gives access to.
+    /// Owner whose sandboxes and snapshots the key gives access to.
     pub owner: String,
-    /// What its holder may do.
+    /// Role of the key.
     pub role: Role,
-    /// What its holder may use.
+    /// Limits of the key.
     pub limits: KeyLimits,
     /// The beginning of the key's hash, for the audit log.
     pub user: String,
 }
 
 impl Caller {
-    /// Whether everything is allowed.
+    /// Returns true for admin keys.
     pub fn is_admin(&self) -> bool {
         self.role == Role::Admin
     }
 
-    /// What it may do a minute. Admin keys have no limit but those given to them.
+    /// Returns the rate limits of the key. Admin keys have no limits but those given to them.
     fn rates(&self, app: &App) -> Rates {
-        self.limits.rates(if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() })
+        let usual = if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
+        keys::rates(&self.limits, usual)
     }
 
-    /// An error unless everything is allowed.
+    /// Fails with `FORBIDDEN` unless the key is an admin's.
     pub fn require_admin(&self) -> Result<(), ApiError> {
-        let refused = || ApiError::new(code::FORBIDDEN, "only admin keys may do this");
+        let refused = || ApiError::new(error_codes::FORBIDDEN, "only admin keys may do this");
         self.is_admin().then_some(()).ok_or_else(refused)
     }
 }
@@ -75,12 +77,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// The hash under which a key is kept.
+/// Returns the hash under which a key is stored.
 pub fn hash(key: &str) -> String {
     blake3::hash(key.as_bytes()).to_hex().to_string()
 }
 
-/// The part of a key's hash that is written into logs.
+/// Returns the part of a key's hash that is logged.
 pub(crate) fn short(hash: &str) -> String {
     hash.chars().take(16).collect()
 }
@@ -99,12 +101,12 @@ struct Believed {
 }
 
 impl Cache {
-    /// The caller with that key's hash.
+    /// Finds the caller by the hash of the key.
     pub async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
         let began = {
             let believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((caller, at)) = believed.callers.get(hash)
-                && at.elapsed() < BELIEVED
+                && at.elapsed() < CACHE_LIFETIME
             {
                 return Ok(Some(caller.clone()));
             }
@@ -121,7 +123,7 @@ impl Cache {
         if believed.revocations != began {
             return;
         }
-        if believed.callers.len() >= BELIEVED_MAX {
+        if believed.callers.len() >= CACHE_ENTRIES_MAX {
             believed.callers.clear();
         }
         believed.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
@@ -152,7 +154,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
     let mut response = if caller.role == Role::ReadOnly && !only_looks(&parts) {
-        ApiError::new(code::FORBIDDEN, "this key may only look").into_response()
+        ApiError::new(error_codes::FORBIDDEN, "this key may only look").into_response()
     } else {
         hold_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
@@ -177,7 +179,7 @@ fn hold_memory(app: &App, caller: &Caller, mut response: Response) -> Response {
     if !held.grow_by(size) {
         let message =
             "answers of the same owner that are not read yet take up all the memory for them; read them";
-        return ApiError::new(code::ANSWERS_UNREAD, message).into_response();
+        return ApiError::new(error_codes::ANSWERS_UNREAD, message).into_response();
     }
     response.extensions_mut().insert(Arc::new(held));
     response
@@ -203,18 +205,18 @@ async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), Ap
 fn too_many_connections(limit: usize) -> ApiError {
     let message =
         format!("{limit} connections of the same owner have requests under way; end a stream or a terminal");
-    ApiError::new(code::CONNECTION_LIMIT_EXCEEDED, message)
+    ApiError::new(error_codes::CONNECTION_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
         .detail("setting", "MAX_CONNECTIONS_PER_OWNER")
         .header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// A WebSocket begins as GET, but what follows may type into a terminal.
+/// Returns true for requests that only read. A WebSocket starts as GET, but may write to a terminal.
 fn only_looks(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !parts.headers.contains_key(header::UPGRADE)
 }
 
-/// The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+/// Returns the key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
 fn key(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.split_once(' '));
@@ -234,11 +236,11 @@ fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, A
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
 
-/// The verdict, or the error of a request for which there is no token.
+/// Returns the verdict, or the error `RATE_LIMITED` if there is no token.
 fn check(verdict: Option<Verdict>, what: &str, class: Class) -> Result<Option<Verdict>, ApiError> {
     let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
     let message = format!("more than {} {what} a minute", refused.limit);
-    let error = ApiError::new(code::RATE_LIMITED, message).detail("limit", refused.limit);
+    let error = ApiError::new(error_codes::RATE_LIMITED, message).detail("limit", refused.limit);
     let error = error.detail("setting", class.setting());
     Err(refused.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
 }
@@ -261,7 +263,7 @@ fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiErro
         ..Entry::default()
     });
     ApiError::new(
-        code::UNAUTHORIZED,
+        error_codes::UNAUTHORIZED,
         format!("{reason}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`"),
     )
     .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))

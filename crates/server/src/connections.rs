@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::settings::Settings;
 
-/// How long a stranger may be idle.
+/// Idle timeout of a connection that has not authenticated.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that may be on their way to be closed.
 const CLOSING_MAX: usize = 16;
-/// How many files are open at most where the system sets no limit.
+/// Limit of open files where the system sets none.
 const FILES_MAX: u64 = 1 << 20;
 
 /// Raises the soft limit of open files to the hard one, and returns the limit in force. Sandboxes are not affected: their
@@ -41,16 +41,17 @@ fn open_files() -> u64 {
 /// Limits on the number of connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// In all.
+    /// Largest number of connections.
     all: usize,
     /// From one address.
     each: usize,
-    /// Of one owner.
+    /// Largest number of connections of one owner.
     own: usize,
 }
 
 impl Limits {
-    /// As the settings say, but never more than half of the files that may be open, and half of these for one owner.
+    /// Returns the limits of the settings, but at most half of the open file limit, and half of that for one
+    /// owner.
     pub(crate) fn of(settings: &Settings) -> Self {
         let half = usize::try_from(open_files() / 2).unwrap_or(usize::MAX).max(1);
         let all = half.min(settings.max_connections as usize);
@@ -84,7 +85,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Owner {
     open: usize,
-    /// Those that are idle, the one that became so first at the front, by the same number as strangers.
+    /// Idle connections in the order in which they became idle, numbered like strangers.
     idle: BTreeMap<u64, u64>,
 }
 
@@ -101,9 +102,9 @@ struct Open {
     address: IpAddr,
     /// Requests under way.
     busy: usize,
-    /// Whether a request came with a good key.
+    /// True once a request had a valid key.
     known: bool,
-    /// Whose key it was, unless an admin's.
+    /// Owner of the key; `None` for an admin's.
     owner: Option<String>,
     /// Its key in [`Owner::idle`].
     idle_of_owner: Option<u64>,
@@ -132,8 +133,8 @@ impl Connections {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of a new connection from this address, for which a stranger is closed if need be. `None` when every place is
-    /// taken by connections with a good key or a request under way.
+    /// Registers a connection from this address, and closes an unauthenticated one for it if necessary.
+    /// `None` if all connections are authenticated or have a request in progress.
     pub(crate) fn enter(&self, address: IpAddr) -> Option<Connection> {
         let address = network(address);
         // Everything on this machine, a proxy included, comes from loopback.

@@ -14,13 +14,13 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-API-Key, X-Request-Id";
 const EXPOSED: &str = "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
 
-/// The request's origin, if the settings name it.
+/// Returns the request's origin, if the settings allow it.
 pub(crate) fn allowed(origins: &Origins, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     origins.0.iter().any(|it| it.as_bytes() == origin.as_bytes()).then(|| origin.clone())
 }
 
-/// The answer to a browser that asks beforehand, which it does without a key.
+/// Responds to a preflight request, which has no key.
 pub(crate) fn preflight(origins: &Origins, request: &Request) -> Option<Response> {
     let asks =
         request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);

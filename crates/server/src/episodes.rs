@@ -1,7 +1,5 @@
 //! `/api/v1/episodes`: the steps of a search. Whoever sees a step's snapshot sees the step.
 
-#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
-
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -9,10 +7,16 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::episodes::{
+    CreateEpisode, Episode, EpisodeChildrenQuery, EpisodeList, EpisodePath, EpisodePathQuery,
+};
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::snapshots::PageQuery;
 use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
@@ -22,205 +26,90 @@ use workspace_state::{
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
-use crate::snapshots::{self, DIFF_LIMIT, Diff, PageQuery, Turn, skipped};
+use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
 use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
-/// The most bytes of a step's action and data together, as JSON: so the index of the store holds them.
+/// Largest size of a step's action and data together, in bytes of JSON, so that they fit in the store's
+/// index.
 const TEXT_MAX: usize = 64 << 10;
-/// The most bytes of a step's insight diff as JSON. Entries beyond it are left out.
+/// Largest size of a step's insight diff in bytes of JSON. Entries beyond it are left out.
 const INSIGHT_MAX: usize = 64 << 10;
-/// Steps that are looked for at once when the server starts.
+/// Number of steps looked up at once when the server starts.
 const STEPS_AT_START: u32 = 10_000;
-/// A page of steps ends when it has so many bytes, though it may be shorter than asked for.
+/// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
-/// The most steps of a path that are sent at once.
+/// Largest number of steps of a path in one response.
 const PATH_MAX: u32 = 1_000;
 
-/// A step to be kept.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CreateEpisode {
-    /// The snapshot that it led to.
-    snapshot: String,
-    /// The step before; none for the start of a search.
-    parent: Option<String>,
-    /// The action taken. With `data`, at most 64 KiB of JSON.
-    action: String,
-    /// What it was worth.
-    reward: f64,
-    /// How often the search came by; once, when not said.
-    visits: Option<u64>,
-    /// Whatever else the search wants to keep. With `action`, at most 64 KiB of JSON.
-    #[schema(value_type = Option<Object>)]
-    data: Option<Map<String, Value>>,
-    /// Keeps the insight diff against the parent's snapshot, too: as many of its entries as have 64 KiB.
-    #[serde(default)]
-    insight: bool,
-}
-
-impl CreateEpisode {
-    fn check(&self) -> Result<(), ApiError> {
-        // Of both the larger is named, which is the one to shorten.
-        let (action, data) = (json_len(&self.action), self.data.as_ref().map_or(0, json_len));
-        let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
-        if len <= TEXT_MAX {
-            return Ok(());
-        }
-        let message = format!(
-            "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
-        );
-        let error = ApiError::new(code::PAYLOAD_TOO_LARGE, message);
-        Err(error.detail("field", field).detail("limit", TEXT_MAX))
+fn check_size(request: &CreateEpisode) -> Result<(), ApiError> {
+    // Of both the larger is named, which is the one to shorten.
+    let (action, data) = (json_len(&request.action), request.data.as_ref().map_or(0, json_len));
+    let (field, len) = (if action > data { "action" } else { "data" }, action.saturating_add(data));
+    if len <= TEXT_MAX {
+        return Ok(());
     }
+    let message = format!(
+        "{field}: action and data have {len} bytes of JSON together, {TEXT_MAX} are allowed; keep more in the snapshot"
+    );
+    let error = ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message);
+    Err(error.detail("field", field).detail("limit", TEXT_MAX))
 }
 
 fn json_len<T: Serialize>(value: &T) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
 
-/// A step of a search.
-#[derive(Debug, Serialize, ToSchema)]
-struct Episode {
-    #[schema(value_type = String)]
-    id: EpisodeId,
-    /// The snapshot that it led to.
-    #[schema(value_type = String)]
-    snapshot: SnapshotId,
-    /// The step before; none for the start of a search.
-    #[schema(value_type = Option<String>)]
-    parent: Option<EpisodeId>,
-    /// What was done.
-    action: String,
-    /// What it was worth.
-    reward: f64,
-    /// How often the search came by.
-    visits: u64,
-    /// The insight diff against the parent's snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    insight: Option<Value>,
-    /// Whatever else the search wants to keep.
-    #[serde(skip_serializing_if = "Value::is_null")]
-    data: Value,
-    /// When it was added.
-    #[schema(format = DateTime)]
-    time: String,
+fn episode_to_api(record: Record) -> Result<Episode, ApiError> {
+    Ok(Episode {
+        id: record.id.to_string(),
+        snapshot: record.snapshot.to_string(),
+        parent: record.parent.map(|parent| parent.to_string()),
+        action: record.action,
+        reward: record.reward,
+        visits: record.visits,
+        insight: record.insight,
+        data: record.data,
+        time: moment(record.time)?,
+    })
 }
 
-impl Episode {
-    fn new(record: Record) -> Result<Self, ApiError> {
-        Ok(Self {
-            id: record.id,
-            snapshot: record.snapshot,
-            parent: record.parent,
-            action: record.action,
-            reward: record.reward,
-            visits: record.visits,
-            insight: record.insight,
-            data: record.data,
-            time: moment(record.time)?,
-        })
+fn episodes_to_api(records: impl IntoIterator<Item = Record>) -> Result<Vec<Episode>, ApiError> {
+    records.into_iter().map(episode_to_api).collect()
+}
+
+/// Returns the last step of the path, unless it is the one that is asked for, and the largest number of steps.
+fn check_path(query: &EpisodePathQuery) -> Result<(Option<EpisodeId>, u32), ApiError> {
+    let limit = Some(query.limit.unwrap_or(PATH_MAX));
+    let (_, limit) = check_page(&PageQuery { page: None, limit })?;
+    Ok((parse_cursor(query.cursor.as_deref())?, limit))
+}
+
+/// Returns the step behind which the page begins, the page and its length.
+fn check_children(query: &EpisodeChildrenQuery) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
+    let (page, limit) = check_page(&PageQuery { page: query.page, limit: query.limit })?;
+    let last = parse_cursor(query.cursor.as_deref())?;
+    if last.is_some() && query.page.is_some() {
+        return Err(wrong_cursor());
     }
-
-    fn all(records: impl IntoIterator<Item = Record>) -> Result<Vec<Self>, ApiError> {
-        records.into_iter().map(Self::new).collect()
-    }
+    Ok((last, page, limit))
 }
 
-/// Steps from the start of a search.
-#[derive(Debug, Serialize, ToSchema)]
-struct EpisodePath {
-    /// The first one first.
-    items: Vec<Episode>,
-    /// The `cursor` of the steps before these; none if these begin at the start of the search.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    next: Option<EpisodeId>,
-}
-
-/// Which steps of a path.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct PathQuery {
-    /// `next` of the answer before, for the steps before those.
-    cursor: Option<String>,
-    /// Number of steps on a page, the last ones of the path. Fewer if they are large.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-impl PathQuery {
-    /// The step that the path ends with unless it is the one that is asked for, and how many there may be.
-    fn check(&self) -> Result<(Option<EpisodeId>, u32), ApiError> {
-        let limit = Some(self.limit.unwrap_or(PATH_MAX));
-        let (_, limit) = PageQuery { page: None, limit }.check()?;
-        Ok((parse_cursor(self.cursor.as_deref())?, limit))
-    }
-}
-
-/// The step that `next` of a page names.
+/// Parses `next` of a page: the id of a step.
 fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
     cursor.map(|text| text.parse().map_err(|_| wrong_cursor())).transpose()
-}
-
-/// A page of steps.
-#[derive(Debug, Serialize, ToSchema)]
-struct EpisodeList {
-    /// Oldest first. Those whose snapshots were removed are left out.
-    items: Vec<Episode>,
-    /// Number of all steps, including those left out.
-    total: usize,
-    /// Which page.
-    page: u32,
-    /// How long a page is.
-    limit: u32,
-    /// The `cursor` of the next page; none on the last one. A page that would be very large ends early: then only the cursor
-    /// leads to the rest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    next: Option<EpisodeId>,
-}
-
-/// Which steps.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct ChildrenQuery {
-    /// Which page, counted from one. Pages shift when steps are added or removed meanwhile; `cursor` does not.
-    #[param(minimum = 1, value_type = Option<u64>)]
-    page: Option<u32>,
-    /// `next` of the page before, instead of `page`.
-    cursor: Option<String>,
-    /// How long a page is.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-impl ChildrenQuery {
-    /// The step that the page begins behind, the page and how long it is.
-    fn check(&self) -> Result<(Option<EpisodeId>, u32, u32), ApiError> {
-        let (page, limit) = PageQuery { page: self.page, limit: self.limit }.check()?;
-        let last = parse_cursor(self.cursor.as_deref())?;
-        if last.is_some() && self.page.is_some() {
-            return Err(wrong_cursor());
-        }
-        Ok((last, page, limit))
-    }
 }
 
 #[derive(OpenApi)]
 #[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
@@ -242,7 +131,7 @@ async fn create(
     request: RequestId,
     Json(order): Json<CreateEpisode>,
 ) -> Result<(StatusCode, Json<Episode>), ApiError> {
-    order.check()?;
+    check_size(&order)?;
     let scope = scope(&caller);
     must_have_room(&app, &scope).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?;
@@ -262,10 +151,10 @@ async fn create(
     let record = kept.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
     app.audit.record(Entry::by("episode.created", &caller, &request, details));
-    Ok((StatusCode::CREATED, Json(Episode::new(record)?)))
+    Ok((StatusCode::CREATED, Json(episode_to_api(record)?)))
 }
 
-/// The limits of an owner, if there are any. Those who see everything may have any number.
+/// Returns the limits of an owner; `None` for admins.
 fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     scope.owner()?;
     let count = match app.settings.max_episodes_per_owner.0 {
@@ -275,7 +164,7 @@ fn limit(app: &App, scope: &Scope) -> Option<EpisodeUsage> {
     Some(EpisodeUsage { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 
-/// An error unless an owner may have one more.
+/// Fails with `EPISODE_LIMIT_EXCEEDED` if the owner may not have another episode.
 async fn must_have_room(app: &App, scope: &Scope) -> Result<(), ApiError> {
     let (Some(owner), Some(limit)) = (scope.owner(), limit(app, scope)) else { return Ok(()) };
     let usage = app.catalog.episodes().usage(owner).await?;
@@ -292,10 +181,13 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
         (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
     let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
-    ApiError::new(code::EPISODE_LIMIT_EXCEEDED, message).detail("limit", limit).detail("setting", setting)
+    ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
+        .detail("limit", limit)
+        .detail("setting", setting)
 }
 
-/// Notes whose a step is and puts it into the store. What is noted and was never put counts until the next start.
+/// Records the owner of a step and stores it. A step that is recorded but was never stored counts until the
+/// next start.
 async fn keep(
     app: App,
     limit: Option<EpisodeUsage>,
@@ -318,14 +210,14 @@ async fn keep(
     if put.is_err()
         && let Err(error) = app.catalog.episodes().remove(Some(node), std::slice::from_ref(&id)).await
     {
-        tracing::warn!(episode = id, %error, "failed to forget an episode that was not stored");
+        tracing::warn!(episode = id, %error, "failed to remove the record of an episode that was not stored");
     }
     put
 }
 
-/// Forgets whose steps were that are not in the store any more, so that they do not count: the command line removed them, or
-/// the server ended between two writes. Only at the start: a step is noted before it is in the store. An empty store forgets
-/// nothing: its volume may not be mounted.
+/// Removes the owner records of steps that are no longer in the store, so that they do not count: the command
+/// line removed them, or the server ended between two writes. Runs only at startup, because a step is
+/// recorded before it is stored. An empty store removes nothing: its volume may not be mounted.
 pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
     let mut behind = String::new();
     loop {
@@ -334,7 +226,7 @@ pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) ->
         if behind.is_empty() && is_empty(store).await? {
             let path = store.path().display();
             tracing::error!(
-                "the store {path} is empty, but the catalog knows episodes in it: is its volume mounted? They are kept"
+                "store {path} is empty, but the catalog has episodes in it: is its volume mounted? Their records are kept"
             );
             return Ok(());
         }
@@ -354,25 +246,25 @@ async fn is_empty(store: &Store) -> Result<bool, StartError> {
     Ok(counts.snapshots == 0 && counts.episodes == 0)
 }
 
-/// The insight diff from the parent's snapshot to another.
+/// Returns the insight diff from the parent's snapshot to another.
 async fn judge(app: &App, caller: &Caller, parent: Option<&Record>, to: Snapshot) -> Result<Value, ApiError> {
     let Some(parent) = parent else {
         let message = "insight: there is nothing to compare with at the start of a search";
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "insight"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "insight"));
     };
     let from = app.snapshots().find(&scope(caller), &parent.snapshot.to_string()).await?;
-    let turn = app.turns.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
         let judged =
-            serde_json::to_value(Diff::judged(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
+            serde_json::to_value(insight_diff(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
         Ok(shortened(judged, INSIGHT_MAX))
     })
     .await
 }
 
-/// Leaves out entries at the end of a diff until it has no more than so many bytes.
+/// Drops entries from the end of a diff until it has at most `max` bytes.
 fn shortened(mut diff: Value, max: usize) -> Value {
     let mut len = json_len(&diff);
     if len <= max {
@@ -400,12 +292,14 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
-    Ok(Json(Episode::new(find(&app, &scope(&caller), &id).await?)?))
+    Ok(Json(episode_to_api(find(&app, &scope(&caller), &id).await?)?))
 }
 
-/// Delete a step and all steps after it. Their snapshots stay.
+/// Delete a step and all steps after it.
+///
+/// Their snapshots stay.
 #[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path)), responses(
-    (status = 204, description = "They are gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(
@@ -419,7 +313,7 @@ async fn remove(
     if foreign(&app, &scope, vec![id]).await?.is_some() {
         return Err(no_episode(&text));
     }
-    let turn = app.turns.read(&caller.owner).await;
+    let permit = app.work_limits.read(&caller.owner).await;
     let links = with_store(&app.store, move |store| match store.episode(&id)? {
         Some(_) => Ok(Some(store.episode_links(&id)?)),
         None => Ok(None),
@@ -433,17 +327,17 @@ async fn remove(
     if foreign(&app, &scope, ids.clone()).await?.is_some() {
         let message =
             format!("steps of another owner follow episode {id}; ask an administrator to delete it");
-        return Err(ApiError::new(code::EPISODE_SHARED, message).detail("episodeId", text));
+        return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
     }
     // On its own: what was deleted is not counted any more, also when the client leaves at that moment.
-    let app_of_task = app.clone();
+    let task_app = app.clone();
     let deleted = tokio::spawn(async move {
-        let _turn = turn;
-        let store = app_of_task.store.clone();
+        let _permit = permit;
+        let store = task_app.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         // They were in this store, whatever this server was called when they were made.
-        app_of_task.catalog.episodes().remove(None, &names).await?;
+        task_app.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
     let count = deleted.await.map_err(ApiError::internal)??;
@@ -452,8 +346,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// One of some steps that may not be deleted: it was neither made by the owner nor leads to a snapshot of theirs. A step
-/// whose snapshot was removed is still its maker's.
+/// Returns a step that the owner may not delete: one that they neither created nor that leads to a snapshot
+/// of theirs. A step whose snapshot was removed still belongs to its creator.
 async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
     let Some(owner) = scope.owner() else { return Ok(None) };
     let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -470,9 +364,11 @@ async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option
     Ok(None)
 }
 
-/// Get the steps from the start of a search to this one. Those whose snapshots were removed are left out.
+/// Get the steps from the start of a search to this one.
+///
+/// Those whose snapshots were removed are left out.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
-    params(("id" = String, Path), PathQuery), responses(
+    params(("id" = String, Path), EpisodePathQuery), responses(
     (status = 200, description = "The steps, the last ones if there are more than the limit", body = EpisodePath),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -480,12 +376,12 @@ async fn path(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<PathQuery>,
+    Query(query): Query<EpisodePathQuery>,
 ) -> Result<Json<EpisodePath>, ApiError> {
-    let (last, limit) = query.check()?;
+    let (last, limit) = check_path(&query)?;
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, move |store, id| {
+    let permit = app.work_limits.read(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, move |store, id| {
         let last = last.unwrap_or(*id);
         // Whoever knows a step of another search must not follow that one.
         if !store.episode_leads_to(&last, id)? {
@@ -493,14 +389,14 @@ async fn path(
         }
         Ok(store.episode_path_end(&last, limit as usize, PAGE_BYTES)?)
     });
-    let (found, _turn) = found.await?;
-    let next = found.first().and_then(|first| first.parent);
-    Ok(Json(EpisodePath { items: Episode::all(seen(&app, &scope, found).await?)?, next }))
+    let (found, _permit) = found.await?;
+    let next = found.first().and_then(|first| first.parent).map(|id| id.to_string());
+    Ok(Json(EpisodePath { items: episodes_to_api(seen(&app, &scope, found).await?)?, next }))
 }
 
 /// List the steps right after this one.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/children", tag = "episodes", operation_id = "list_episode_children",
-    params(("id" = String, Path), ChildrenQuery), responses(
+    params(("id" = String, Path), EpisodeChildrenQuery), responses(
     (status = 200, description = "A page", body = EpisodeList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -508,12 +404,12 @@ async fn children(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<ChildrenQuery>,
+    Query(query): Query<EpisodeChildrenQuery>,
 ) -> Result<Json<EpisodeList>, ApiError> {
-    let (last, page, limit) = query.check()?;
+    let (last, page, limit) = check_children(&query)?;
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, move |store, id| {
+    let permit = app.work_limits.read(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, move |store, id| {
         let ids = store.episode_children_ids(Some(id))?;
         // Oldest first, which is the order of ids.
         let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
@@ -523,8 +419,9 @@ async fn children(
         let end = items.last().map(|last| last.id);
         Ok((ids.len(), end.filter(|end| rest.last() != Some(end)), items))
     });
-    let ((total, next, items), _turn) = found.await?;
-    let items = Episode::all(seen(&app, &scope, items).await?)?;
+    let ((total, next, items), _permit) = found.await?;
+    let items = episodes_to_api(seen(&app, &scope, items).await?)?;
+    let next = next.map(|id| id.to_string());
     Ok(Json(EpisodeList { items, total, page, limit, next }))
 }
 
@@ -540,16 +437,16 @@ async fn best(
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
     // It reads all of a search, which may be long.
-    let turn = app.turns.comparison(&caller.owner).await;
-    let found = related(&app, turn, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
-    let (found, _turn) = found.await?;
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    let found = related(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
+    let (found, _permit) = found.await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let seen = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
     let best = best_of(seen).ok_or_else(|| no_episode(&id))?;
-    Ok(Json(Episode::new(find(&app, &scope, &best.id.to_string()).await?)?))
+    Ok(Json(episode_to_api(find(&app, &scope, &best.id.to_string()).await?)?))
 }
 
-/// The best of those that nothing follows; more visits, then the newer, break a tie.
+/// Returns the leaf with the highest reward; more visits, then the newer id, break a tie.
 fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
     let parents: HashSet<EpisodeId> = episodes.iter().filter_map(|episode| episode.parent).collect();
     let better = |a: &EpisodeSummary, b: &EpisodeSummary| -> Ordering {
@@ -558,7 +455,7 @@ fn best_of(episodes: Vec<EpisodeSummary>) -> Option<EpisodeSummary> {
     episodes.into_iter().filter(|episode| !parents.contains(&episode.id)).max_by(better)
 }
 
-/// A step that may be seen. Its id must be whole.
+/// Returns a step that is visible in the scope. The id must be complete.
 async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> {
     let id: EpisodeId = text.parse().map_err(|_| no_episode(text))?;
     let store = app.store.clone();
@@ -568,26 +465,26 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     seen.into_iter().next().ok_or_else(|| no_episode(text))
 }
 
-/// Looks for steps around one that may be seen, in a turn of the caller's, which is given back for what follows. Stops when the
-/// client leaves.
+/// Reads steps related to a visible one while holding the caller's permit, which is returned for further
+/// work. Cancelled when the client disconnects.
 async fn related<T: Send + 'static>(
     app: &App,
-    turn: Turn,
+    permit: WorkPermit,
     scope: &Scope,
     text: &str,
     look: impl FnOnce(&Store, &EpisodeId) -> Result<T, ApiError> + Send + 'static,
-) -> Result<(T, Turn), ApiError> {
+) -> Result<(T, WorkPermit), ApiError> {
     let id = find(app, scope, text).await?.id;
-    with_store(&app.store, move |store| Ok((look(store, &id)?, turn))).await
+    with_store(&app.store, move |store| Ok((look(store, &id)?, permit))).await
 }
 
-/// Those of some steps whose snapshots may be seen.
+/// Filters steps to those whose snapshots are visible in the scope.
 async fn seen(app: &App, scope: &Scope, episodes: Vec<Record>) -> Result<Vec<Record>, ApiError> {
     let visible = visible(app, scope, episodes.iter().map(|episode| episode.snapshot)).await?;
     Ok(episodes.into_iter().filter(|episode| visible.contains(&episode.snapshot)).collect())
 }
 
-/// Those of some snapshots that may be seen.
+/// Filters snapshots to those that are visible in the scope.
 async fn visible(
     app: &App,
     scope: &Scope,
@@ -599,7 +496,8 @@ async fn visible(
 }
 
 fn no_episode(id: &str) -> ApiError {
-    ApiError::new(code::EPISODE_NOT_FOUND, format!("there is no episode `{id}`")).detail("episodeId", id)
+    ApiError::new(error_codes::EPISODE_NOT_FOUND, format!("there is no episode `{id}`"))
+        .detail("episodeId", id)
 }
 
 #[cfg(test)]

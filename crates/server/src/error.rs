@@ -1,16 +1,14 @@
-//! What the API answers when something is wrong.
+//! Errors of the API.
 //!
 //! An [`ApiError`] becomes an answer without a body that carries the error with it; `request.rs`, around every
 //! route, knows the request's id, writes the body, and logs what the caller is not told.
 
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use workspace_api::error::{ErrorBody, ErrorFields};
+use workspace_api::error_codes::{self, ErrorCode};
 use workspace_catalog::CatalogError;
-
-use crate::code::{self, Code};
 
 /// An error of the API.
 #[derive(Debug, Clone)]
@@ -18,7 +16,7 @@ pub struct ApiError(Box<Inner>);
 
 #[derive(Debug, Clone)]
 struct Inner {
-    code: Code,
+    code: ErrorCode,
     message: String,
     details: Map<String, Value>,
     cause: Option<String>,
@@ -26,16 +24,16 @@ struct Inner {
 }
 
 impl ApiError {
-    /// An error with what its caller is told.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    /// Creates an error with a message for the caller.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
         Self(Box::new(Inner { code, message, details: Map::new(), cause: None, headers: Vec::new() }))
     }
 
-    /// An error of the server's own: the caller is told that there was one, the log what it was.
+    /// Creates an internal error. The caller gets a general message, the log the cause.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let message = "something failed in the server; its log has the request's id";
-        Self::new(code::INTERNAL_ERROR, message).because(cause)
+        Self::new(error_codes::INTERNAL_ERROR, message).because(cause)
     }
 
     /// Adds a detail for the caller.
@@ -45,36 +43,36 @@ impl ApiError {
         self
     }
 
-    /// Adds what only the log is told.
+    /// Adds a cause, which only the log contains.
     #[must_use]
     pub fn because(mut self, cause: impl std::fmt::Display) -> Self {
         self.0.cause = Some(cause.to_string());
         self
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
     }
 
-    /// What kind of error it is.
-    pub fn code(&self) -> Code {
+    /// Returns the error code.
+    pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
-    /// What its caller is told.
+    /// Returns the message for the caller.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What only the log is told.
+    /// Returns the cause, which only the log contains.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
 
-    /// The body of its answer.
+    /// Returns the body of the response.
     pub fn body(&self, request_id: &str) -> ErrorBody {
         let Inner { code, message, details, .. } = &*self.0;
         ErrorBody {
@@ -91,7 +89,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.0.code.status.into_response();
+        // Every status of the table is one.
+        let status = StatusCode::from_u16(self.0.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = status.into_response();
         response.headers_mut().extend(self.0.headers.iter().cloned());
         response.extensions_mut().insert(self);
         response
@@ -102,43 +102,17 @@ impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Nul { field } => {
-                Self::new(code::INVALID_REQUEST, format!("{field} must not hold the character NUL"))
+                Self::new(error_codes::INVALID_REQUEST, format!("{field} must not hold the character NUL"))
             }
             error if error.is_full() => {
                 let message = "the catalog's disk is full; delete sandboxes, or make room otherwise";
-                Self::new(code::STORAGE_FULL, message).because(error)
+                Self::new(error_codes::STORAGE_FULL, message).because(error)
             }
             CatalogError::Database { .. } => {
-                Self::new(code::CATALOG_UNAVAILABLE, "the catalog's database does not answer").because(error)
+                Self::new(error_codes::CATALOG_UNAVAILABLE, "the catalog's database does not answer")
+                    .because(error)
             }
             other => Self::internal(other),
         }
     }
-}
-
-/// The body of an error's answer.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct ErrorBody {
-    /// The error.
-    pub error: ErrorFields,
-}
-
-/// An error.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ErrorFields {
-    /// Its number.
-    #[schema(example = 2001)]
-    pub code: u16,
-    /// Its name.
-    #[schema(example = "SANDBOX_NOT_FOUND")]
-    pub name: String,
-    /// What went wrong, for people.
-    pub message: String,
-    /// What went wrong, for programs.
-    #[schema(value_type = Object)]
-    pub details: Map<String, Value>,
-    /// The request; the server's log has it too.
-    #[schema(example = "req-0190c2f1a5c07cc0a1b2c3d4e5f60718")]
-    pub request_id: String,
 }

@@ -1,4 +1,4 @@
-//! What handlers take from requests: like axum's own, but whatever is wrong is an [`ApiError`].
+//! Extractors like those of axum, whose rejections are [`ApiError`]s.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 
-/// Who sends a body slower than this is not waited for.
+/// Timeout for receiving a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body of JSON, of a request or an answer.
+/// JSON body of a request or response.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -31,7 +31,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// A body of JSON that may be left out, for requests in which nothing is required.
+/// JSON body that may be left out, for requests without required fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional<T>(pub T);
 
@@ -50,17 +50,18 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<
 }
 
 fn no_json() -> ApiError {
-    ApiError::new(code::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`")
+    ApiError::new(error_codes::UNSUPPORTED_MEDIA_TYPE, "the body must be `application/json`")
 }
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
     let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await;
-    let body = body.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the body did not come in time"))?;
+    let body =
+        body.map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the body did not come in time"))?;
     body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::new(code::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
+            ApiError::new(error_codes::PAYLOAD_TOO_LARGE, "the body is larger than allowed")
         }
-        _ => ApiError::new(code::INVALID_REQUEST, "the body could not be read"),
+        _ => ApiError::new(error_codes::INVALID_REQUEST, "the body could not be read"),
     })
 }
 
@@ -68,7 +69,9 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     // Fields by their place are nobody's way to ask; where none is required, an empty list would do.
     if body.trim_ascii_start().first() == Some(&b'[') {
         let message = "the body is not what this request takes: an object is, not a list";
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("line", 1).detail("column", 0));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message)
+            .detail("line", 1)
+            .detail("column", 0));
     }
     serde_json::from_slice(body).map_err(|error| malformed(&error))
 }
@@ -86,12 +89,12 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn malformed(error: &serde_json::Error) -> ApiError {
-    ApiError::new(code::INVALID_REQUEST, format!("the body is not what this request takes: {error}"))
+    ApiError::new(error_codes::INVALID_REQUEST, format!("the body is not what this request takes: {error}"))
         .detail("line", error.line())
         .detail("column", error.column())
 }
 
-/// The part of the address after `?`.
+/// Query parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<T>(pub T);
 
@@ -100,12 +103,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let query = axum::extract::Query::from_request_parts(parts, state).await;
-        let query = query.map_err(|error| ApiError::new(code::INVALID_REQUEST, error.body_text()))?;
+        let query = query.map_err(|error| ApiError::new(error_codes::INVALID_REQUEST, error.body_text()))?;
         Ok(Self(query.0))
     }
 }
 
-/// The variable parts of the path.
+/// Path parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
@@ -114,7 +117,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let path = axum::extract::Path::from_request_parts(parts, state).await;
-        let path = path.map_err(|error| ApiError::new(code::INVALID_REQUEST, error.body_text()))?;
+        let path = path.map_err(|error| ApiError::new(error_codes::INVALID_REQUEST, error.body_text()))?;
         Ok(Self(path.0))
     }
 }

@@ -17,7 +17,7 @@ fn prefix(node: &str) -> String {
     format!("{PREFIX}{node}-")
 }
 
-/// Where the first key came from.
+/// Origin of the first key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The setting.
@@ -58,7 +58,7 @@ pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Resul
     let former = |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
     for key in keys.iter().filter(former) {
         catalog.api_keys().revoke(&key.id).await?;
-        tracing::info!(key_id = key.id, "the first key changed, the former one was revoked");
+        tracing::info!(key_id = key.id, "first key changed; the previous one was revoked");
     }
     Ok(origin)
 }
@@ -88,13 +88,13 @@ async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), First
     Ok(catalog.api_keys().insert(&key).await?)
 }
 
-/// A revoked key stays revoked. That is well as long as somebody else can administer the server.
+/// Handles a first key that was revoked. It stays revoked; fails if there is no other admin key.
 fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstKeyError> {
     let other = |key: &ApiKey| {
         key.role == Role::Admin && key.revoked_at.is_none() && key.hash != hash && !key.id.starts_with(PREFIX)
     };
     if keys.iter().any(other) {
-        tracing::warn!("the first key was revoked and stays so; use another admin key");
+        tracing::warn!("first key is revoked; use another admin key");
         return Ok(());
     }
     let hint = match origin {
@@ -106,7 +106,7 @@ fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstK
     Err(FirstKeyError::Revoked { hint })
 }
 
-/// A new key: 256 random bits.
+/// Generates a key of 256 random bits.
 pub(crate) fn random_key() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)?;

@@ -1,12 +1,13 @@
-//! For fuzz targets: what clients and settings say, without a server.
+//! Entry points for fuzz targets: messages of clients and settings, without a server.
 
 use axum::extract::Query;
 use axum::extract::ws::Message;
 use axum::http::{HeaderMap, HeaderValue, Uri};
+use workspace_api::processes::OutputQuery;
 
-use crate::process::{OutputQuery, last_event_id};
+use crate::process::last_event_id;
 use crate::pty::socket::{Request, understand};
-use crate::settings::{Given, Settings, Surroundings};
+use crate::settings::{HostEnvironment, Settings, SettingsSource};
 
 /// Understands a message to a terminal; of text if the bytes are, and as binary.
 pub fn terminal_message(bytes: &[u8]) {
@@ -51,22 +52,22 @@ pub fn settings(text: &str) {
     };
     let variables = environment.lines().filter_map(|line| line.split_once('='));
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let surroundings = Surroundings {
+    let host = HostEnvironment {
         user_data: Some("/home/user/.local/share".into()),
         root: false,
         program_directory: Some("/usr/bin".into()),
         data_dir: None,
     };
-    let given = Given::new(surroundings.clone(), variables, file);
-    let read = Settings::from_given(&given);
-    let shown = given.shown();
+    let source = SettingsSource::new(host.clone(), variables, file);
+    let read = Settings::from_source(&source);
+    let shown = source.shown();
     if let Err(error) = &read {
         assert!(!error.0.is_empty(), "settings are refused without a reason");
         assert!(!error.to_string().is_empty(), "settings are refused without a word");
         return;
     }
-    let again = Given::new(surroundings, [], Some(&shown));
-    if let Err(error) = Settings::from_given(&again) {
+    let again = SettingsSource::new(host, [], Some(&shown));
+    if let Err(error) = Settings::from_source(&again) {
         panic!("settings that are in force cannot be read again: {error}\n{shown}");
     }
 }

@@ -8,7 +8,7 @@ use crate::private::{self, PrivateError};
 use crate::serve::{ServeError, listen};
 use crate::settings::{GuestTransport, HostPort, Settings};
 
-/// What keeps the certificate that is made when none is set.
+/// File in `DATA_DIR` with the self-signed certificate that is used when none is set.
 const FILE: &str = "guests.pem";
 
 /// Why guest agents cannot be let in.
@@ -18,7 +18,7 @@ pub enum GuestsError {
     #[error("{setting} {path} cannot be read: {source}")]
     File { setting: &'static str, path: PathBuf, source: std::io::Error },
     #[error("GRPC_TLS_CERT, GRPC_TLS_KEY and GRPC_TLS_CA cannot be used: {0}\nhint: they must be PEM files")]
-    Given(IdentityError),
+    SettingsSource(IdentityError),
     #[error(
         "{path} cannot be used: {source}\nhint: removed, it is made anew; agents that run would not know it"
     )]
@@ -50,14 +50,14 @@ fn identity(settings: &Settings) -> Result<Identity, GuestsError> {
     };
     let (chain, key) = (read("GRPC_TLS_CERT", chain)?, read("GRPC_TLS_KEY", key)?);
     let trusted = settings.grpc_tls_ca.as_ref().map(|path| read("GRPC_TLS_CA", path)).transpose()?;
-    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::Given)
+    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::SettingsSource)
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestsError> {
     std::fs::read(path).map_err(|source| GuestsError::File { setting, path: path.to_owned(), source })
 }
 
-/// The certificate of this server, the same at every start: agents that run know no other.
+/// Reads or creates the certificate of this server. Running agents trust no other, so it stays the same.
 fn kept(path: &Path) -> Result<Identity, GuestsError> {
     let pem = match private::read(path)? {
         Some(pem) => pem,

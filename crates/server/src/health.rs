@@ -5,31 +5,21 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde::Serialize;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::system::{Health, ReadinessReport};
 
 use crate::app::{App, Part};
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::Json;
 use crate::metrics::Metrics;
-use crate::readiness::Report;
-
-/// That the server lives.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct Health {
-    /// Always `ok`.
-    #[schema(example = "ok")]
-    status: &'static str,
-    /// The server's version.
-    version: &'static str,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     Part {
         open: Router::new().route("/health", get(health)).route("/ready", get(ready)),
@@ -38,35 +28,37 @@ pub(crate) fn part() -> Part {
     }
 }
 
-/// The route of the port of its own, which needs no key.
+/// Returns the router of `METRICS_PORT`, which needs no key.
 pub(crate) fn metrics_router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(move || async move { text(&metrics) }))
 }
 
-/// Whether the server lives.
+/// Report that the server is alive.
 #[utoipa::path(get, path = "/health", tag = "system", security(()), responses(
-    (status = 200, description = "It lives", body = Health),
+    (status = 200, description = "The server is alive", body = Health),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn health() -> Json<Health> {
-    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
+    Json(Health { status: "ok".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
-/// Whether the server can do its work, and what it found on this machine.
+/// Report whether the server is ready, with the results of its checks.
 #[utoipa::path(get, path = "/ready", tag = "system", security(()), responses(
-    (status = 200, description = "It can", body = Report),
-    (status = 503, description = "It cannot; `Retry-After` says when to ask again", body = Report),
+    (status = 200, description = "The server is ready", body = ReadinessReport),
+    (status = 503, description = "The server is not ready; `Retry-After` says when to retry", body = ReadinessReport),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
-async fn ready(State(app): State<App>) -> (StatusCode, Json<Report>) {
+async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
     let report = app.readiness.report().await;
     let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(report))
 }
 
-/// Numbers for Prometheus. Admins only; `METRICS_PORT` serves them without a key on 127.0.0.1.
+/// Numbers for Prometheus.
+///
+/// Admins only; `METRICS_PORT` serves them without a key on 127.0.0.1.
 #[utoipa::path(get, path = "/metrics", tag = "system", responses(
-    (status = 200, description = "The numbers", body = String, content_type = "text/plain"),
+    (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

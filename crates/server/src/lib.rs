@@ -2,7 +2,7 @@
 //!
 //! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
 //! [`start`] opens everything, and a [`Server`] answers until it is told to stop. Around every route: a request id, limits, errors of one form
-//! ([`ApiError`], numbered in [`code`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
+//! ([`ApiError`], numbered in [`workspace_api::error_codes`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
 //!
 //! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
 //! [`Caller`](auth::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
@@ -10,20 +10,20 @@
 mod app;
 pub mod audit;
 pub mod auth;
-pub mod code;
 mod connections;
 mod cors;
 mod episodes;
 pub mod error;
+mod error_mapping;
+mod error_page;
 pub mod extract;
-mod fault;
 pub mod first_key;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
 mod guests;
 mod health;
-pub mod keys;
+mod keys;
 mod log;
 mod metrics;
 mod node;
@@ -61,7 +61,7 @@ pub use guests::GuestsError;
 pub use log::init as init_log;
 pub use metrics::{Metrics, head as metric_head};
 pub use private::PrivateError;
-pub use readiness::{CheckReport, Readiness, Report};
+pub use readiness::Readiness;
 pub use request::{Peer, RequestId};
 pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_server::first_key::Origin;
-use workspace_server::settings::{Given, ProviderChoice, Settings};
+use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
 use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
 
 const USAGE: &str = "\
@@ -24,10 +24,10 @@ usage: workspace-server [--config FILE] [--print-config]
 
 Every setting is also an environment variable; docs/settings.md lists them.";
 
-/// Where `workspace` looks for a server.
+/// Default server URL of the command line.
 const USUAL_ADDRESS: &str = "http://127.0.0.1:8080";
 
-/// How long threads have to end when everything else has.
+/// Time for threads to end at shutdown.
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Task {
@@ -97,8 +97,8 @@ fn perform(task: Task) -> Outcome {
         Task::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
         Task::Generate(directory) => workspace_server::generate(&directory)?,
         Task::Print { config } => {
-            let given = Given::from_process(config.as_deref())?;
-            Settings::from_given(&given)?;
+            let given = SettingsSource::from_process(config.as_deref())?;
+            Settings::from_source(&given)?;
             print!("{}", given.shown());
         }
         Task::Serve { config } => serve(config.as_deref())?,
@@ -107,12 +107,12 @@ fn perform(task: Task) -> Outcome {
 }
 
 fn serve(config: Option<&Path>) -> Outcome {
-    let settings = Settings::from_given(&Given::from_process(config)?)?;
+    let settings = Settings::from_source(&SettingsSource::from_process(config)?)?;
     init_log(&settings)?;
     raise_open_files();
     // Before the threads, which inherit it. Without it, requests wait while sandboxes keep the processors busy.
     if let Err(error) = shorten_slice() {
-        tracing::warn!(%error, "cannot ask for a short slice of processor time");
+        tracing::warn!(%error, "failed to request a short scheduler slice");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
@@ -128,7 +128,8 @@ fn serve(config: Option<&Path>) -> Outcome {
     served.map(drop)
 }
 
-/// SIGTERM and SIGINT stop it with care; `SHUTDOWN_TIMEOUT` bounds that, so a second one does nothing more.
+/// Begins a graceful shutdown at SIGTERM or SIGINT. `SHUTDOWN_TIMEOUT` bounds it, so a second signal has no
+/// effect.
 fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, shutdown) = (signal(kind)?, shutdown.clone());
@@ -146,7 +147,7 @@ async fn announce(started: &Started) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// What runs sandboxes, why, and what it cannot do here.
+/// Describes the runtime: its name, the reason for the choice, and missing features.
 async fn runtime(started: &Started) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
@@ -157,7 +158,7 @@ async fn runtime(started: &Started) -> String {
     }
 }
 
-/// What makes workspaces, and why nothing better does.
+/// Describes the workspace provider and the reason for the choice.
 fn workspaces(started: &Started) -> String {
     let chosen = started.app.sandboxes.workspaces().chosen();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
@@ -198,7 +199,8 @@ fn announcement(started: &Started, runtime: &str) -> String {
     )
 }
 
-/// What `workspace` has to be told to find this server and its key; nothing if all is where it looks.
+/// Returns the environment variables that the command line needs to find this server and its key; empty if
+/// the defaults are right.
 fn invitation(started: &Started) -> String {
     let (address, data) = (started.address.to_string(), &started.app.settings.data_dir);
     let mut text = String::new();
@@ -213,7 +215,7 @@ fn invitation(started: &Started) -> String {
     text
 }
 
-/// Where the data is when nobody says.
+/// Returns the default data directory.
 fn usual_data() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));

@@ -12,7 +12,7 @@ const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 
 type Source = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// What is counted. Clones are the same.
+/// Registry of metrics. Clones share it.
 #[derive(Clone, Default)]
 pub struct Metrics {
     requests: Arc<Mutex<Requests>>,
@@ -26,7 +26,7 @@ struct Requests {
     errors: BTreeMap<&'static str, u64>,
 }
 
-/// How often something took how long.
+/// Histogram of durations in seconds.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Histogram {
     buckets: [u64; BUCKETS.len()],
@@ -53,7 +53,7 @@ impl Metrics {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }
 
-    /// Everything, in the text format.
+    /// Renders all metrics in the text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).render(&mut text);
@@ -79,7 +79,7 @@ impl Histogram {
         self.sum += seconds;
     }
 
-    /// The lines of this one, which has these labels.
+    /// Renders the histogram with these labels.
     pub(crate) fn render(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
         for (end, count) in BUCKETS.iter().zip(self.buckets) {
@@ -118,7 +118,7 @@ impl Requests {
     }
 }
 
-/// The two lines before the numbers of one name.
+/// Writes the `HELP` and `TYPE` lines of a metric.
 pub fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }

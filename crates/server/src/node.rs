@@ -1,5 +1,5 @@
-//! What this server is called among those that share a catalog: made once and kept in `DATA_DIR/node`, because the
-//! sandboxes it looks after are in that directory too.
+//! Name of this server among those that share a catalog. It is created once and kept in `DATA_DIR/node`,
+//! because the server's sandboxes are in that directory too.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::private::{self, PrivateError};
 
-/// The name, made if there is none yet.
+/// Reads the name, or creates it.
 pub(crate) fn name(data: &Path) -> Result<String, PrivateError> {
     let path = data.join("node");
     if let Some(text) = private::read(&path)? {

@@ -8,9 +8,9 @@ use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Description;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use workspace_api::error::ErrorBody;
 
 use crate::app::{App, Part};
-use crate::error::ErrorBody;
 
 const PAGE: &str = include_str!("openapi/page.html");
 const SCRIPT: &str = include_str!("openapi/page.js");
@@ -30,16 +30,16 @@ description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the firs
         (name = "sandboxes", description = "Isolated processes around a workspace"),
         (name = "process", description = "Commands in a sandbox"),
         (name = "pty", description = "Terminals in a sandbox"),
-        (name = "templates", description = "What sandboxes are made from"),
+        (name = "templates", description = "Templates of root filesystems"),
         (name = "snapshots", description = "File trees at moments in time"),
         (name = "episodes", description = "The steps of a search over snapshots"),
         (name = "system", description = "The server itself"),
-        (name = "keys", description = "Who may do what; for admins"),
+        (name = "keys", description = "API keys; for admins"),
     )
 )]
 struct Document;
 
-/// The description of the API that these parts make.
+/// Merges the descriptions of the parts.
 pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Description {
     let mut whole = Document::openapi();
     for part in parts {
@@ -53,12 +53,12 @@ pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Descrip
     whole
 }
 
-/// The text of `docs/openapi.json`.
+/// Returns the text of `docs/openapi.json`.
 pub fn text() -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&describe(&crate::app::parts())).map(|text| text + "\n")
 }
 
-/// The routes of this file, for that description.
+/// Returns the routes of this file.
 pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_json::Error> {
     let text = serde_json::to_string(description)?;
     Ok(Router::new()
@@ -68,7 +68,7 @@ pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_jso
         .route("/api/docs/page.css", get(|| file("text/css; charset=utf-8", STYLE))))
 }
 
-/// This description.
+/// Get this description.
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()), responses(
     (status = 200, description = "OpenAPI 3.1", body = Object, content_type = "application/json"),
     (status = "default", description = "An error", body = ErrorBody),
@@ -77,7 +77,7 @@ async fn openapi(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// A page to read this description.
+/// Get a page that shows this description.
 #[utoipa::path(get, path = "/api/docs", tag = "system", security(()), responses(
     (status = 200, description = "A page", body = String, content_type = "text/html"),
     (status = "default", description = "An error", body = ErrorBody),

@@ -13,30 +13,30 @@ const ANSWERS: usize = 128 << 20;
 /// Bytes of names, attributes and the places of content that the archives of one owner may have together while they come.
 /// Enough for one with as many files as an archive may have.
 pub(crate) const UPLOADS: usize = 768 << 20;
-/// One permit stands for so many bytes.
+/// Bytes per permit.
 const UNIT: usize = 4 << 10;
 
-/// As much memory for every owner.
+/// Memory budget per owner.
 #[derive(Debug)]
 pub(crate) struct OwnerMemory(PerOwner);
 
 impl OwnerMemory {
-    /// Memory of answers.
+    /// Creates the budget of responses.
     pub(crate) fn of_answers() -> Self {
         Self::new(ANSWERS)
     }
 
-    /// Memory of archives.
+    /// Creates the budget of uploads.
     pub(crate) fn of_uploads() -> Self {
         Self::new(UPLOADS)
     }
 
-    /// So many bytes for each owner.
+    /// Creates a budget of `bytes` for each owner.
     pub(crate) fn new(bytes: usize) -> Self {
         Self(PerOwner::new(bytes / UNIT))
     }
 
-    /// An answer or archive that has no bytes yet.
+    /// Starts to account a response or an upload.
     pub(crate) fn begin(&self, owner: &str) -> Held {
         Held { left: self.0.of(owner), permit: None, bytes: 0 }
     }
@@ -56,7 +56,7 @@ impl Held {
         self.grow_by(json_size(data))
     }
 
-    /// The same for so many bytes.
+    /// Reserves `bytes`. Returns false if the owner's budget is used up.
     pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
@@ -91,8 +91,8 @@ impl MemoryBudget for HeldByImport {
     }
 }
 
-/// About how many bytes of JSON these bytes become. One that is not UTF-8 has three as the character that stands for it, and
-/// one and a third as base64.
+/// Estimates the size of these bytes in JSON. A byte that is not UTF-8 takes three as replacement character,
+/// and one and a third in base64.
 fn json_size(data: &[u8]) -> usize {
     let of = |byte: &u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_answers_of_one_owner_hold_is_bounded_and_given_back() {
+    fn memory_of_one_owners_responses_is_bounded_and_released() {
         let memory = OwnerMemory::of_answers();
         let (mut first, mut second) = (memory.begin("a"), memory.begin("a"));
         let piece = vec![0; 1 << 20];

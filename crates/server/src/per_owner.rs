@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-/// As many permits for every owner, or for anything else that has a name.
+/// Semaphores with the same number of permits, one per owner or other name.
 #[derive(Debug)]
 pub(crate) struct PerOwner {
     each: usize,
@@ -18,12 +18,12 @@ impl PerOwner {
         Self { each, owners: Mutex::default() }
     }
 
-    /// Number of permits of each owner.
+    /// Returns the number of permits of each owner.
     pub(crate) fn each(&self) -> usize {
         self.each
     }
 
-    /// The permits of an owner.
+    /// Returns the semaphore of an owner.
     pub(crate) fn of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         // Permits and those that wait hold on to theirs.

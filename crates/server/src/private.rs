@@ -39,7 +39,7 @@ pub(crate) fn append(path: &Path) -> Result<File, PrivateError> {
     options.open(path).map_err(PrivateError::of("open", path))
 }
 
-/// The text of a file that must be its owner's alone. `None` when there is none.
+/// Reads a file that only its owner may access. `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, PrivateError> {
     let failed = || PrivateError::of("read", path);
     let file = match File::open(path) {

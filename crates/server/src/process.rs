@@ -1,8 +1,5 @@
 //! `/api/v1/sandboxes/{id}/process`: commands in a sandbox.
 
-#![allow(unused_qualifications, reason = "in what the macros of the description make of queries")]
-
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +10,15 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes::{self, ErrorCode};
+use workspace_api::events::{CommandEvent, ServerSentEvent};
+use workspace_api::processes::{
+    Command, CommandInput, CommandList, CommandResult, KillCommand, ListCommandsQuery, OutputQuery, Overflow,
+    RunCommand, StartedCommand,
+};
 use workspace_catalog::NewClaim;
 use workspace_sandbox::Run as Begun;
 use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
@@ -23,8 +26,7 @@ use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::owner_memory::Held;
 use crate::request::RequestId;
@@ -34,167 +36,16 @@ use crate::time::time;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
-/// As many milliseconds as guests can be told.
+/// Largest timeout in milliseconds that the guest protocol can carry.
 const TIMEOUT_MAX: u64 = i32::MAX as u64;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// A command to be run by `/bin/sh -c`.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Run {
-    /// The line.
-    #[schema(example = "echo hello", min_length = 1)]
-    command: String,
-    /// In which directory; `/workspace` if none is given.
-    cwd: Option<String>,
-    /// Beside the sandbox's own variables.
-    #[serde(default)]
-    envs: BTreeMap<String, String>,
-    /// Milliseconds after which it is ended; 0 for as long as the sandbox lives.
-    #[schema(maximum = 2147483647)]
-    timeout: Option<u64>,
-    /// Whether to answer with a stream of events instead of the result.
-    #[serde(default)]
-    stream: bool,
-    /// Whether to answer at once, with the command's id alone.
-    #[serde(default)]
-    background: bool,
-    /// Largest number of bytes of output in the result; fewer when the answers of one owner that wait to be sent would have
-    /// more than 128 MiB of JSON together. `truncated` says so.
-    #[schema(maximum = 67108864)]
-    max_output_size: Option<u64>,
-    /// Whether its input stays open, to be written by `stdin`.
-    #[serde(default)]
-    stdin: bool,
-    /// What happens when more is printed than is kept and nobody has read it.
-    #[serde(default)]
-    overflow: Overflow,
-    /// Whether it is ended when the client goes away before its end.
-    #[serde(default)]
-    kill_on_disconnect: bool,
-}
-
-/// What happens when a command prints more than is kept and nobody has read it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum Overflow {
-    /// The oldest goes; readers are told of the gap.
-    #[default]
-    Drop,
-    /// The command waits until somebody reads.
-    Block,
-}
-
-/// How a command ended.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct CommandResult {
-    /// Names it.
-    command_id: String,
-    /// 128 + n for a program that signal n ended.
-    exit_code: i32,
-    /// What it printed. What is not UTF-8 is replaced.
-    stdout: String,
-    /// What it printed to stderr.
-    stderr: String,
-    /// All of stdout, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stdout_base64: Option<String>,
-    /// All of stderr, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stderr_base64: Option<String>,
-    /// True if it printed more. The rest is in its `output`.
-    truncated: bool,
-}
-
-/// A command that was started.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct StartedCommand {
-    /// Names it.
-    command_id: String,
-}
-
-/// A command.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct CommandShape {
-    /// Names it.
-    command_id: String,
-    /// Text of the command, at most its first 4096 bytes.
-    command: String,
-    /// True if the command is longer.
-    command_truncated: bool,
-    /// In which directory.
-    cwd: Option<String>,
-    /// running, exited or failed.
-    state: String,
-    /// The code it ended with.
-    exit_code: Option<i64>,
-    /// Whether it was ended because its time was up.
-    timed_out: bool,
-    /// When it was started.
-    #[schema(format = DateTime)]
-    started_at: String,
-    /// When it ended.
-    #[schema(format = DateTime)]
-    ended_at: Option<String>,
-}
-
-/// Commands.
-#[derive(Debug, Serialize, ToSchema)]
-struct CommandList {
-    /// Newest first.
-    items: Vec<CommandShape>,
-}
-
-/// How many commands.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct ListQuery {
-    /// At most so many.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-/// A signal.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct Kill {
-    /// Which; 15 asks the command to end, 9 ends it.
-    #[schema(minimum = 1, maximum = 64)]
-    signal: Option<i32>,
-}
-
-/// Something for a command to read.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Input {
-    /// As text.
-    data: Option<String>,
-    /// As bytes.
-    data_base64: Option<String>,
-    /// Whether nothing follows.
-    #[serde(default)]
-    close: bool,
-}
-
-/// From where.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct OutputQuery {
-    /// The offset of the first byte.
-    from: Option<u64>,
-}
-
 #[derive(OpenApi)]
-#[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, stream::StreamEvent)))]
+#[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))
@@ -205,15 +56,18 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Run a command. Answers with its result, or with a stream of what it does. It has ended when its shell has; what it
-/// leaves behind in the background runs on until the sandbox ends, and is listed by `processes`. The same request with the same
-/// `Idempotency-Key` runs nothing again: it gets the command that the first one began, while it runs and after.
+/// Run a command.
+///
+/// Responds with its result, or with a stream of events. The command has ended when its shell has; processes
+/// that it leaves in the background keep running until the sandbox ends, and are listed by `processes`. The
+/// same request with the same `Idempotency-Key` runs nothing again: it gets the command of the first
+/// request, while it runs and after.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/run", tag = "process", operation_id = "run_command",
     params(("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
-    request_body = Run, responses(
+        ("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
+    request_body = RunCommand, responses(
     (status = 200, description = "Its result; with `stream`, events", content(
-        (CommandResult = "application/json"), (stream::Sent = "text/event-stream"))),
+        (CommandResult = "application/json"), (ServerSentEvent = "text/event-stream"))),
     (status = 202, description = "With `background`, its id", body = StartedCommand),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -223,17 +77,17 @@ async fn run(
     request: RequestId,
     headers: HeaderMap,
     Path(id): Path<String>,
-    Json(order): Json<Run>,
+    Json(order): Json<RunCommand>,
 ) -> Result<Response, ApiError> {
     let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &order)).transpose()?;
     let most = order.max_output_size.unwrap_or(OUTPUT_DEFAULT);
     if most > OUTPUT_MAX {
         let message = format!("maxOutputSize: {OUTPUT_MAX} bytes are allowed; `stream` has no limit");
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
     }
     if order.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
         let message = format!("timeout: {TIMEOUT_MAX} ms are allowed; 0 is for as long as the sandbox lives");
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "timeout"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let (scope, details) = (scope(&caller), json!({ "command": order.command }));
     let wanted = RunRequest {
@@ -271,14 +125,14 @@ async fn run(
     Ok(response)
 }
 
-/// The claim of a request that may come again.
-fn claim(key: String, caller: &Caller, order: &Run) -> Result<NewClaim, ApiError> {
+/// Creates the claim of an idempotency key for a request.
+fn claim(key: String, caller: &Caller, order: &RunCommand) -> Result<NewClaim, ApiError> {
     let bytes = serde_json::to_vec(order).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
     Ok(NewClaim { key, owner: caller.owner.clone(), request_hash })
 }
 
-/// Ends a command when it is dropped, as it is with a request whose client is gone.
+/// Kills a command when it is dropped, which happens when the client disconnects.
 struct Killer(Option<(Service, Scope, String, String)>);
 
 impl Killer {
@@ -302,8 +156,8 @@ impl Drop for Killer {
     }
 }
 
-/// Waits for a command, and takes up to `most` bytes of what it printed, fewer when the owner's answers take up too much
-/// memory.
+/// Waits for a command and collects up to `most` bytes of its output, fewer if the owner's responses use too
+/// much memory.
 async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result<CommandResult, ApiError> {
     let (mut out, mut err, mut truncated, mut left) = (Vec::new(), Vec::new(), false, most);
     let mut output = command.output(0).await?;
@@ -326,12 +180,12 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
                 }
                 Piece::Gap { .. } => truncated = true,
                 Piece::End(end) => {
-                    let result = CommandResult::new(&command.id, end.exit_code, out, err, truncated);
+                    let result = command_result(&command.id, end.exit_code, out, err, truncated);
                     return match end.failed {
-                        Some(why) => Err(failed(code::COMMAND_FAILED, why, result)),
+                        Some(why) => Err(failed(error_codes::COMMAND_FAILED, why, result)),
                         None if end.timed_out => {
                             let message = "the command ran longer than allowed and was ended".to_owned();
-                            Err(failed(code::PROCESS_TIMEOUT, message, result))
+                            Err(failed(error_codes::PROCESS_TIMEOUT, message, result))
                         }
                         None => Ok(result),
                     };
@@ -339,11 +193,11 @@ async fn result(command: &CommandHandle, most: u64, memory: &mut Held) -> Result
             }
         }
     }
-    Err(ApiError::new(code::SHUTTING_DOWN, "the server is stopping; the command goes on")
+    Err(ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping; the command goes on")
         .detail("commandId", command.id.clone()))
 }
 
-/// How many of the first `most` bytes to take, so that text is not cut off inside a character.
+/// Returns how many of the first `most` bytes to take without cutting a UTF-8 character.
 pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
     if data.len() <= most {
         return data.len();
@@ -354,8 +208,8 @@ pub(crate) fn whole_characters(data: &[u8], most: usize) -> usize {
     }
 }
 
-/// What it printed is not lost with the error.
-fn failed(code: code::Code, message: String, result: CommandResult) -> ApiError {
+/// Creates an error that carries the command's output.
+fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
     ApiError::new(code, message)
         .detail("commandId", result.command_id)
         .detail("exitCode", result.exit_code)
@@ -364,12 +218,11 @@ fn failed(code: code::Code, message: String, result: CommandResult) -> ApiError 
         .detail("truncated", result.truncated)
 }
 
-impl CommandResult {
-    fn new(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> Self {
-        let (stdout, stdout_base64) = text(out);
-        let (stderr, stderr_base64) = text(err);
-        Self { command_id: id.to_owned(), exit_code, stdout, stderr, stdout_base64, stderr_base64, truncated }
-    }
+fn command_result(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> CommandResult {
+    let (stdout, stdout_base64) = text(out);
+    let (stderr, stderr_base64) = text(err);
+    let command_id = id.to_owned();
+    CommandResult { command_id, exit_code, stdout, stderr, stdout_base64, stderr_base64, truncated }
 }
 
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
@@ -384,7 +237,7 @@ fn text(bytes: Vec<u8>) -> (String, Option<String>) {
 
 /// List commands, newest first.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process", tag = "process", operation_id = "list_commands",
-    params(("id" = String, Path), ListQuery), responses(
+    params(("id" = String, Path), ListCommandsQuery), responses(
     (status = 200, description = "The commands", body = CommandList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -392,20 +245,20 @@ async fn list(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<ListCommandsQuery>,
 ) -> Result<Json<CommandList>, ApiError> {
     let limit = query.limit.unwrap_or(100);
     if !(1..=1_000).contains(&limit) {
         let message = "limit: 1 to 1000 are allowed";
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "limit"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     let commands = app.sandboxes.commands(&scope(&caller), &id, limit).await?;
-    let items = commands.into_iter().map(shown).collect::<Result<_, _>>()?;
+    let items = commands.into_iter().map(command_to_api).collect::<Result<_, _>>()?;
     Ok(Json(CommandList { items }))
 }
 
-fn shown(command: workspace_catalog::Command) -> Result<CommandShape, ApiError> {
-    Ok(CommandShape {
+fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiError> {
+    Ok(Command {
         command_id: command.id,
         command: command.command,
         command_truncated: command.command_truncated,
@@ -418,12 +271,14 @@ fn shown(command: workspace_catalog::Command) -> Result<CommandShape, ApiError> 
     })
 }
 
-/// What a command printed and prints, as events. `Last-Event-ID` goes on where a lost stream ended.
+/// Stream the output of a command as events.
+///
+/// `Last-Event-ID` resumes a lost stream.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
     params(("id" = String, Path), ("command" = String, Path), OutputQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received")),
+        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last event that was received")),
     responses(
-        (status = 200, description = "Events", body = stream::Sent, content_type = "text/event-stream"),
+        (status = 200, description = "Events", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 async fn output(
@@ -440,21 +295,22 @@ async fn output(
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 
-/// The id of the last event that a client received; none if it says nothing of one.
+/// Parses the header `Last-Event-ID`; `None` if it is absent.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
     id.map(Some).ok_or_else(|| {
         let message = "Last-Event-ID is the id of an event of this stream: a number";
-        ApiError::new(code::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("header", "Last-Event-ID")
     })
 }
 
-/// Send a signal to a command and all that came of it, also to what it left behind when it ended. Without a body, 15. Of a command
-/// that ended and left nothing, `COMMAND_NOT_RUNNING`.
+/// Send a signal to a command and all processes that it started, also to those that it left behind.
+///
+/// Without a body, 15 (SIGTERM). A command that exited and left nothing behind gets `COMMAND_NOT_RUNNING`.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/kill", tag = "process", operation_id = "kill_command",
-    params(("id" = String, Path), ("command" = String, Path)), request_body = Option<Kill>, responses(
-    (status = 204, description = "It was sent"),
+    params(("id" = String, Path), ("command" = String, Path)), request_body = Option<KillCommand>, responses(
+    (status = 204, description = "Sent"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn kill(
@@ -462,7 +318,7 @@ async fn kill(
     caller: Caller,
     request: RequestId,
     Path((id, command)): Path<(String, String)>,
-    Optional(order): Optional<Kill>,
+    Optional(order): Optional<KillCommand>,
 ) -> Result<StatusCode, ApiError> {
     let signal = order.signal.unwrap_or(SIGTERM);
     app.sandboxes.kill(&scope(&caller), &id, &command, signal).await?;
@@ -472,10 +328,10 @@ async fn kill(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Give a command something to read.
+/// Write to the stdin of a command.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/process/{command}/stdin", tag = "process", operation_id = "write_stdin",
-    params(("id" = String, Path), ("command" = String, Path)), request_body = Input, responses(
-    (status = 204, description = "It was passed on"),
+    params(("id" = String, Path), ("command" = String, Path)), request_body = CommandInput, responses(
+    (status = 204, description = "Accepted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn input(
@@ -483,16 +339,17 @@ async fn input(
     caller: Caller,
     request: RequestId,
     Path((id, command)): Path<(String, String)>,
-    Json(order): Json<Input>,
+    Json(order): Json<CommandInput>,
 ) -> Result<StatusCode, ApiError> {
     let data = match (order.data, order.data_base64) {
         (Some(_), Some(_)) => {
             let message = "either `data` or `dataBase64`, not both";
-            return Err(ApiError::new(code::INVALID_REQUEST, message));
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
         }
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => BASE64_STANDARD.decode(text).map_err(|_| {
-            ApiError::new(code::INVALID_REQUEST, "dataBase64 is not base64").detail("field", "dataBase64")
+            ApiError::new(error_codes::INVALID_REQUEST, "dataBase64 is not base64")
+                .detail("field", "dataBase64")
         })?,
         (None, None) => Vec::new(),
     };

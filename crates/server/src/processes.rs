@@ -3,50 +3,30 @@
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use serde::Serialize;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::processes::{Process, ProcessList};
 
 use crate::app::{App, Part};
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::sandboxes::scope;
-
-/// A process of a sandbox.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct ProcessShape {
-    /// PID inside the sandbox.
-    pid: u32,
-    /// PID of its parent inside the sandbox.
-    parent: u32,
-    /// The command or terminal that started it, directly or not.
-    command_id: String,
-    /// Whether that command has ended and left it behind.
-    left: bool,
-    /// Its arguments, separated by spaces; long ones are cut off.
-    arguments: String,
-}
-
-/// The processes of a sandbox.
-#[derive(Debug, Serialize, ToSchema)]
-struct ProcessList {
-    /// By PID.
-    items: Vec<ProcessShape>,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(list))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/processes", get(list));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// List the processes that commands and terminals started and that run now. Processes that a command leaves behind when
-/// it ends run on until the sandbox ends; to end them earlier, send a signal to that command (`kill`).
+/// List the running processes that commands and terminals started.
+///
+/// Processes that a command leaves behind when it exits keep running until the sandbox ends; to end them
+/// earlier, send a signal to that command (`kill`).
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/processes", tag = "process", operation_id = "list_processes",
     params(("id" = String, Path)), responses(
     (status = 200, description = "The processes", body = ProcessList),
@@ -58,7 +38,7 @@ async fn list(
     Path(id): Path<String>,
 ) -> Result<Json<ProcessList>, ApiError> {
     let processes = app.sandboxes.processes(&scope(&caller), &id).await?;
-    let items = processes.into_iter().map(|process| ProcessShape {
+    let items = processes.into_iter().map(|process| Process {
         pid: process.pid,
         parent: process.parent,
         command_id: process.command,

@@ -1,4 +1,4 @@
-//! How many requests a key may make: a bucket of tokens per key and class that fills again over a minute.
+//! Rate limits: a token bucket per key and class that refills over a minute.
 //!
 //! A request that the server refuses as invalid costs its class nothing. It is counted in a bucket of its own
 //! ([`Class::Refused`]), so that invalid requests cannot come without a limit either.
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 use crate::settings::Settings;
 
@@ -19,7 +19,7 @@ const MINUTE: f64 = 60.0;
 /// More buckets than this are never kept. A full bucket says nothing and is the first to go.
 const BUCKETS_MAX: usize = 10_000;
 
-/// What a request counts as.
+/// Class of a request, which has a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Making a sandbox.
@@ -28,14 +28,14 @@ pub enum Class {
     Run,
     /// Making sandboxes from another one's state.
     Fork,
-    /// Everything else.
+    /// All other requests.
     Other,
     /// A request of any class that was refused as invalid.
     Refused,
 }
 
 impl Class {
-    /// The class of a request, by the pattern of its route.
+    /// Returns the class of a request, by the pattern of its route.
     pub fn of(method: &Method, route: Option<&str>) -> Self {
         match route {
             Some("/api/v1/sandboxes") if method == Method::POST => Self::Create,
@@ -49,7 +49,7 @@ impl Class {
         }
     }
 
-    /// The setting that limits it. A key may have limits of its own instead.
+    /// Returns the setting that limits it. A key may have limits of its own instead.
     pub fn setting(self) -> &'static str {
         match self {
             Self::Create => "RATE_LIMIT_CREATE",
@@ -60,7 +60,7 @@ impl Class {
     }
 }
 
-/// What a key may do a minute; `None` is without a limit.
+/// Requests per minute by class; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     /// Sandboxes made.
@@ -69,7 +69,7 @@ pub struct Rates {
     pub run: Option<u32>,
     /// Times that a sandbox is forked.
     pub fork: Option<u32>,
-    /// Everything else.
+    /// All other requests.
     pub other: Option<u32>,
 }
 
@@ -91,7 +91,8 @@ impl Rates {
 /// be started were valid requests.
 pub(crate) fn was_refused(response: &Response) -> bool {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
-    let ran = code.is_some_and(|code| code == code::PROCESS_TIMEOUT || code == code::COMMAND_FAILED);
+    let ran =
+        code.is_some_and(|code| code == error_codes::PROCESS_TIMEOUT || code == error_codes::COMMAND_FAILED);
     response.status().is_client_error() && !ran
 }
 
@@ -110,12 +111,12 @@ struct Bucket {
     limit: u32,
 }
 
-/// What became of a request.
+/// Decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
-    /// How many a minute are allowed.
+    /// Requests allowed per minute.
     pub limit: u32,
-    /// How many are left now.
+    /// Requests left now.
     pub remaining: u32,
     /// When all of them are there again.
     pub reset: Duration,
@@ -124,7 +125,7 @@ pub struct Verdict {
 }
 
 impl Limiter {
-    /// As the settings say.
+    /// Creates a limiter with the limits of the settings.
     pub fn new(settings: &Settings) -> Self {
         let rates = Rates {
             create: Some(settings.rate_limit_create),
@@ -135,7 +136,7 @@ impl Limiter {
         Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
     }
 
-    /// What keys without limits of their own may do.
+    /// Returns the limits of keys without limits of their own.
     pub fn rates(&self) -> Rates {
         self.rates
     }
@@ -154,7 +155,7 @@ impl Limiter {
         Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::give_back))
     }
 
-    /// The verdict on another invalid request of `who`, without counting one.
+    /// Returns the verdict on another invalid request of `who`, without counting one.
     pub fn refusals(&self, who: &str, rates: Rates) -> Option<Verdict> {
         let limit = rates.of(Class::Refused).filter(|_| self.on)?;
         let look = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
@@ -230,7 +231,7 @@ impl Bucket {
 }
 
 impl Verdict {
-    /// The headers that tell of it.
+    /// Returns the rate limit headers.
     pub fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
         let named = |name, value: u64| (HeaderName::from_static(name), HeaderValue::from(value));
         let mut headers = vec![

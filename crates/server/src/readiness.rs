@@ -1,55 +1,33 @@
-//! Whether the server can do its work: a list of named checks that parts of the server add to.
+//! Readiness of the server: a list of named checks that parts of the server add to.
 
 mod sandboxes;
 
 use std::pin::Pin;
-use std::sync::{Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use std::sync::Arc;
 use tokio::sync::Mutex;
-use utoipa::ToSchema;
+use workspace_api::system::{ReadinessCheck, ReadinessReport};
 
 pub(crate) use sandboxes::add_checks;
 
-/// A check that takes longer has failed.
+/// Timeout after which a check counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Anyone may ask, so the answer is kept for a moment.
-const KEPT: Duration = Duration::from_secs(1);
+/// Cache lifetime of a report. Anyone may request it.
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 type Answer = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
 
-/// The checks. Clones are the same.
+/// Readiness checks. Clones share them.
 #[derive(Clone, Default)]
 pub struct Readiness {
     checks: Arc<SyncMutex<Vec<(&'static str, Ask)>>>,
-    last: Arc<Mutex<Option<(Instant, Report)>>>,
-}
-
-/// Whether the server can do its work.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Report {
-    /// Whether every check passed.
-    pub ready: bool,
-    /// The checks.
-    pub checks: Vec<CheckReport>,
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct CheckReport {
-    /// What was checked.
-    pub name: &'static str,
-    /// Whether it can be used.
-    pub ok: bool,
-    /// What there is to say; anyone may read it.
-    pub message: String,
+    last: Arc<Mutex<Option<(Instant, ReadinessReport)>>>,
 }
 
 impl Readiness {
-    /// Adds a check. It answers with what there is to say, or with what is wrong; anyone may read either.
+    /// Adds a check. It returns a message, or an error message; anyone may read either.
     pub fn add<F>(&self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
@@ -58,11 +36,11 @@ impl Readiness {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner).push((name, ask));
     }
 
-    /// What the checks say.
-    pub async fn report(&self) -> Report {
+    /// Runs the checks, or returns the cached report.
+    pub async fn report(&self) -> ReadinessReport {
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
-            && at.elapsed() < KEPT
+            && at.elapsed() < CACHE_LIFETIME
         {
             return report.clone();
         }
@@ -71,16 +49,16 @@ impl Readiness {
         report
     }
 
-    async fn ask(&self) -> Report {
+    async fn ask(&self) -> ReadinessReport {
         let list = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut checks = Vec::new();
         for (name, ask) in list {
             let answer = tokio::time::timeout(TIMEOUT, ask()).await;
             let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
             let (ok, message) = answer.map_or_else(|wrong| (false, wrong), |fine| (true, fine));
-            checks.push(CheckReport { name, ok, message });
+            checks.push(ReadinessCheck { name: name.to_owned(), ok, message });
         }
-        Report { ready: checks.iter().all(|check| check.ok), checks }
+        ReadinessReport { ready: checks.iter().all(|check| check.ok), checks }
     }
 }
 

@@ -1,5 +1,5 @@
-//! What happens to every request, whichever route it takes: an id, limits, the log line, the numbers, the form of
-//! errors, the headers that protect browsers, and the refusal of new requests while the server stops.
+//! Middleware around every route: request id, limits, log line, metrics, error bodies, security headers, and
+//! the refusal of new requests during shutdown.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tracing::Instrument as _;
 use uuid::Uuid;
+use workspace_api::error_codes;
 
 use crate::app::App;
-use crate::code;
 use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
@@ -33,7 +33,7 @@ const HEADERS_MAX: usize = 16 << 10;
 const ID_MAX: usize = 100;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What protects browsers. A page that needs more says so itself.
+/// Security headers for browsers. A page that needs other values sets them itself.
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -42,7 +42,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// The id of a request: in its answer, in its log lines, in its errors.
+/// Id of a request, which is in its response, log lines and errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(pub String);
 
@@ -55,11 +55,11 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// The address that a request came from.
+/// Address of the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
-/// Around every route and the answer for paths that there are not.
+/// Wraps every route and the fallback for unknown paths.
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let running = app.shutdown.enter();
@@ -86,7 +86,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
 
 async fn answer(app: &App, request: Request, next: Next) -> Response {
     if app.shutdown.has_begun() {
-        let error = ApiError::new(code::SHUTTING_DOWN, "the server is stopping");
+        let error = ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping");
         return error.header(CONNECTION, HeaderValue::from_static("close")).into_response();
     }
     if let Err(error) = within_limits(&request) {
@@ -101,18 +101,18 @@ async fn answer(app: &App, request: Request, next: Next) -> Response {
 fn within_limits(request: &Request) -> Result<(), ApiError> {
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > PATH_MAX) {
         let message = format!("path and query have more than {PATH_MAX} bytes");
-        return Err(ApiError::new(code::URI_TOO_LONG, message));
+        return Err(ApiError::new(error_codes::URI_TOO_LONG, message));
     }
     let headers: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers > HEADERS_MAX {
         let message = format!("the headers have more than {HEADERS_MAX} bytes");
-        return Err(ApiError::new(code::HEADERS_TOO_LARGE, message));
+        return Err(ApiError::new(error_codes::HEADERS_TOO_LARGE, message));
     }
     Ok(())
 }
 
-/// A handler that panics answers with an error instead of taking its connection with it.
+/// Turns a panic of a handler into an internal error, so that the connection survives.
 async fn caught(handler: impl Future<Output = Response>) -> Response {
     let mut handler = pin!(handler);
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
@@ -122,7 +122,7 @@ async fn caught(handler: impl Future<Output = Response>) -> Response {
     .await
 }
 
-/// The caller's id when it is plain, else a new one.
+/// Returns the caller's request id if it is plain text, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let plain = |id: &&str| {
         let letters = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -132,8 +132,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| format!("req-{}", Uuid::now_v7().simple()), str::to_owned)
 }
 
-/// Method and pattern of the request's route. A raw path or an invented method could be anything, and each would
-/// make a series of numbers of its own.
+/// Returns method and pattern of the request's route. Raw paths and unknown methods would each create a
+/// metric series.
 fn endpoint(request: &Request) -> String {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let known = [
@@ -149,11 +149,11 @@ fn endpoint(request: &Request) -> String {
     format!("{method} {}", route.unwrap_or("(none)"))
 }
 
-/// Writes an error's body, now that the id is known, and what the caller is not told into the log.
+/// Writes the body of an error, now that the request id is known, and logs its cause.
 fn render(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     if let Some(cause) = error.cause() {
-        tracing::error!(code = error.code().number, name = error.code().name, cause, "a request failed");
+        tracing::error!(code = error.code().number, name = error.code().name, cause, "request failed");
     }
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
@@ -162,7 +162,7 @@ fn render(response: Response, id: &str) -> Response {
     Response::from_parts(parts, bytes)
 }
 
-/// Says when to try again, wherever that may help and nothing else said it.
+/// Adds `Retry-After` where a retry may help and the header is not set.
 fn add_retry_after(response: &mut Response) {
     if !matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         return;
@@ -170,10 +170,15 @@ fn add_retry_after(response: &mut Response) {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let seconds = match code {
         // Waiting does not help: something must be deleted or closed.
-        Some(code::SNAPSHOT_LIMIT_EXCEEDED | code::EPISODE_LIMIT_EXCEEDED) => return,
+        Some(error_codes::SNAPSHOT_LIMIT_EXCEEDED | error_codes::EPISODE_LIMIT_EXCEEDED) => return,
         // Only whoever runs the machine can change that.
-        Some(code::ISOLATION_UNAVAILABLE) => 60,
-        Some(code::RUNTIME_UNAVAILABLE | code::SANDBOX_LIMIT_EXCEEDED | code::SHUTTING_DOWN) | None => 5,
+        Some(error_codes::ISOLATION_UNAVAILABLE) => 60,
+        Some(
+            error_codes::RUNTIME_UNAVAILABLE
+            | error_codes::SANDBOX_LIMIT_EXCEEDED
+            | error_codes::SHUTTING_DOWN,
+        )
+        | None => 5,
         Some(_) => 1,
     };
     response.headers_mut().entry(header::RETRY_AFTER).or_insert(HeaderValue::from(seconds));
@@ -199,7 +204,13 @@ fn tell(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     if let Some(code) = code {
         app.metrics.error(code);
     }
-    tracing::info!(endpoint, status, code, duration_ms = duration.as_secs_f64() * 1000.0, "answered");
+    tracing::info!(
+        endpoint,
+        status,
+        code,
+        duration_ms = duration.as_secs_f64() * 1000.0,
+        "request completed"
+    );
 }
 
 #[cfg(test)]
@@ -209,18 +220,19 @@ mod tests {
     #[test]
     fn every_error_that_may_pass_says_when_to_try_again() {
         let mut seen = 0;
-        for code in code::TABLE {
+        for code in error_codes::TABLE {
             let mut response = ApiError::new(*code, "a test").into_response();
             add_retry_after(&mut response);
-            let needs_room = [code::SNAPSHOT_LIMIT_EXCEEDED, code::EPISODE_LIMIT_EXCEEDED].contains(code);
-            let passes = matches!(code.status.as_u16(), 429 | 503) && !needs_room;
+            let needs_room =
+                [error_codes::SNAPSHOT_LIMIT_EXCEEDED, error_codes::EPISODE_LIMIT_EXCEEDED].contains(code);
+            let passes = matches!(code.status, 429 | 503) && !needs_room;
             assert_eq!(response.headers().contains_key(header::RETRY_AFTER), passes, "{}", code.name);
             seen += usize::from(passes);
         }
         assert!(seen > 10, "{seen}");
         // What is known better stays.
-        let own =
-            ApiError::new(code::RATE_LIMITED, "a test").header(header::RETRY_AFTER, HeaderValue::from(7));
+        let own = ApiError::new(error_codes::RATE_LIMITED, "a test")
+            .header(header::RETRY_AFTER, HeaderValue::from(7));
         let mut response = own.into_response();
         add_retry_after(&mut response);
         assert_eq!(response.headers()[header::RETRY_AFTER], "7");

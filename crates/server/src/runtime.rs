@@ -24,7 +24,7 @@ pub(crate) async fn service(
         Ok(runtime) => runtime,
         // The rest of the server is of use without sandboxes; who asks for one is told why there is none.
         Err(error) => {
-            tracing::warn!(%error, "there will be no sandboxes");
+            tracing::warn!(%error, "sandbox runtime unavailable");
             Arc::new(unavailable(settings, &error)?)
         }
     };
@@ -58,7 +58,7 @@ async fn choose(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeError> {
     }
 }
 
-/// What workspaces share lies on their filesystem.
+/// Returns the directory of the files that workspaces share, which must be on the same filesystem.
 fn beside(workspaces: &Path) -> PathBuf {
     let mut name = workspaces.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push("-layers");

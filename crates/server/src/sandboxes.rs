@@ -1,6 +1,6 @@
 //! `/api/v1/sandboxes`: from the wish for a sandbox to its end.
 
-mod shape;
+mod conversion;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -15,19 +15,21 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 use utoipa::OpenApi;
-use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept, NewSandbox, Scope, Service};
-
-pub(crate) use shape::{
-    BatchDelete, BatchDeleted, Choices, CreateSandbox, DeleteQuery, Deleted, Extend, Failure, ListQuery,
-    Logs, LogsQuery, Patch, Sandbox, SandboxList, SandboxStats,
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::sandboxes::{
+    BatchDelete, BatchDeleted, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeletedSandbox,
+    ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
+use workspace_catalog::{Filter, State as SandboxState};
+use workspace_sandbox::{Creator, FORKS_MAX, Kept, Scope, Service};
+
+use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::metrics::{Histogram, head};
 use crate::request::RequestId;
@@ -53,7 +55,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/sandboxes", get(list).post(create))
@@ -69,14 +71,17 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// Whose sandboxes a caller sees.
+/// Returns the sandboxes that a caller sees: all for admins, else their own.
 pub(crate) fn scope(caller: &Caller) -> Scope {
     if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
 }
 
-/// Make a sandbox. It runs when this answers. The same request with the same `Idempotency-Key` makes no second one.
+/// Create a sandbox.
+///
+/// It is running when the response is sent. The same request with the same `Idempotency-Key` creates no
+/// second one.
 #[utoipa::path(post, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox", request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same for a request that is sent again")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Key that a retried request repeats")),
     responses(
         (status = 201, description = "The sandbox", body = Sandbox),
         (status = "default", description = "An error", body = ErrorBody),
@@ -101,12 +106,12 @@ async fn create(
         max_sandboxes: caller.limits.max_sandboxes,
         idempotency_key: key,
     };
-    let (template, choices) = (order.template.clone(), order.choices());
+    let (template, choices) = (order.template.clone(), Choices::of(&order));
     if let Some(snapshot) = &order.snapshot {
         // One that is somebody else's is not there.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new: NewSandbox = order.try_into()?;
+    let new = new_sandbox(order)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(choices, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -115,34 +120,34 @@ async fn create(
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
         ..Entry::by("sandbox.created", &caller, &request, json!({ "template": template }))
     });
-    Ok((StatusCode::CREATED, Json(view.try_into()?)))
+    Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
 
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {
         let message = format!("an idempotency key has 1 to {KEY_MAX} visible characters of ASCII");
-        ApiError::new(code::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("header", "Idempotency-Key")
     };
     let text = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_MAX);
     text.map(|text| Some(text.to_owned())).ok_or_else(wrong)
 }
 
 /// List sandboxes, newest first.
-#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListQuery), responses(
+#[utoipa::path(get, path = "/api/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes", params(ListSandboxesQuery), responses(
     (status = 200, description = "A page", body = SandboxList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<ListSandboxesQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
     let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
         let message = "pages begin with 1, and have 1 to 100 sandboxes";
-        return Err(ApiError::new(code::INVALID_REQUEST, message));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
     }
     let state = match query.state.as_deref() {
         Some(word) => Some(word.parse::<SandboxState>().map_err(|_| wrong_state(word))?),
@@ -153,30 +158,30 @@ async fn list(
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
-    let items = views.into_iter().map(TryInto::try_into).collect::<Result<_, ApiError>>()?;
+    let items = views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
-/// The place in the list that `next` of a page names.
+/// Parses `next` of a page: creation time and id of the last sandbox on it.
 fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiError> {
     let parsed = cursor.split_once('.').and_then(|(time, id)| Some((time.parse().ok()?, id.to_owned())));
     parsed.filter(|_| page.is_none()).ok_or_else(wrong_cursor)
 }
 
-/// The error of a cursor that no page named, or that is given with a page.
+/// Creates the error for a cursor that is invalid, or given together with a page.
 pub(crate) fn wrong_cursor() -> ApiError {
     let message = "cursor: what `next` of a page says is allowed, without `page`";
-    ApiError::new(code::INVALID_REQUEST, message).detail("field", "cursor")
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
 }
 
 fn wrong_state(word: &str) -> ApiError {
     let words: Vec<_> = SandboxState::ALL.iter().map(|state| state.as_str()).collect();
     let message = format!("`{word}` is no state; there are {}", words.join(", "));
-    ApiError::new(code::INVALID_REQUEST, message).detail("field", "state")
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "state")
 }
 
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
-    let wrong = || ApiError::new(code::INVALID_REQUEST, "labels are given as `name=value,name=value`");
+    let wrong = || ApiError::new(error_codes::INVALID_REQUEST, "labels are given as `name=value,name=value`");
     let pairs = text.split(',').map(|pair| pair.split_once('=').ok_or_else(wrong));
     pairs.map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
@@ -191,11 +196,11 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(app.sandboxes.get(&scope(&caller), &id).await?.try_into()?))
+    Ok(Json(sandbox_to_api(app.sandboxes.get(&scope(&caller), &id).await?)?))
 }
 
-/// Give a sandbox other labels.
-#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = Patch, responses(
+/// Replace the labels of a sandbox.
+#[utoipa::path(patch, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "label_sandbox", params(("id" = String, Path)), request_body = UpdateSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -204,19 +209,21 @@ async fn patch(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Patch>,
+    Json(order): Json<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let details = json!({ "labels": order.labels });
     let view = app.sandboxes.relabel(&scope(&caller), &id, order.labels).await?;
     let sandbox_id = Some(id);
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.labelled", &caller, &request, details) });
-    Ok(Json(view.try_into()?))
+    Ok(Json(sandbox_to_api(view)?))
 }
 
-/// End a sandbox and all that runs in it. Its workspace goes too, unless it is to be kept.
-#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteQuery), responses(
-    (status = 200, description = "It is gone, its workspace is kept", body = Deleted),
-    (status = 204, description = "It is gone"),
+/// Delete a sandbox and end all its processes.
+///
+/// Its workspace is deleted, too, unless it is to be kept.
+#[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path), DeleteSandboxQuery), responses(
+    (status = 200, description = "Deleted; the workspace is kept", body = DeletedSandbox),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(
@@ -224,7 +231,7 @@ async fn remove(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Query(query): Query<DeleteQuery>,
+    Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
     let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
     deleted(&app, &caller, &request, &id);
@@ -232,10 +239,11 @@ async fn remove(
         Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
         Kept::Directory(path) => {
             let workspace_path = Some(path.to_string_lossy().into_owned());
-            Json(Deleted { id, workspace_path, snapshot: None }).into_response()
+            Json(DeletedSandbox { id, workspace_path, snapshot: None }).into_response()
         }
         Kept::Snapshot(snapshot) => {
-            Json(Deleted { id, workspace_path: None, snapshot: Some(snapshot.to_string()) }).into_response()
+            Json(DeletedSandbox { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
+                .into_response()
         }
     })
 }
@@ -245,9 +253,9 @@ fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.deleted", caller, request, json!({})) });
 }
 
-/// End several sandboxes, at most 1,000: as many as one fork makes.
+/// Delete several sandboxes, at most 1,000: as many as one fork creates.
 #[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
-    (status = 200, description = "What became of them", body = BatchDeleted),
+    (status = 200, description = "Results", body = BatchDeleted),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove_many(
@@ -258,12 +266,12 @@ async fn remove_many(
 ) -> Result<Json<BatchDeleted>, ApiError> {
     if order.ids.is_empty() || order.ids.len() > BATCH_MAX {
         let message = format!("1 to {BATCH_MAX} ids are allowed");
-        return Err(ApiError::new(code::INVALID_REQUEST, message).detail("field", "ids"));
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "ids"));
     }
     let scope = scope(&caller);
-    let turn = app.turns.read(&caller.owner).await;
+    let permit = app.work_limits.read(&caller.owner).await;
     let found = app.sandboxes.find_many(&scope, order.ids).await?;
-    drop(turn);
+    drop(permit);
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
     for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
         match removed {
@@ -271,14 +279,14 @@ async fn remove_many(
                 deleted(&app, &caller, &request, &id);
                 succeeded.push(id);
             }
-            Err(error) => failed.push(Failure { id, error: ApiError::from(error).message().to_owned() }),
+            Err(error) => failed.push(BatchFailure { id, error: ApiError::from(error).message().to_owned() }),
         }
     }
     Ok(Json(BatchDeleted { succeeded, failed }))
 }
 
-/// Let a sandbox live longer.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = Extend, responses(
+/// Extend the lifetime of a sandbox.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/extend", tag = "sandboxes", operation_id = "extend_sandbox", params(("id" = String, Path)), request_body = ExtendSandbox, responses(
     (status = 200, description = "The sandbox", body = Sandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -287,15 +295,15 @@ async fn extend(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Extend>,
+    Json(order): Json<ExtendSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let view = app.sandboxes.extend(&scope(&caller), &id, order.seconds).await?;
     let (sandbox_id, details) = (Some(id), json!({ "seconds": order.seconds }));
     app.audit.record(Entry { sandbox_id, ..Entry::by("sandbox.extended", &caller, &request, details) });
-    Ok(Json(view.try_into()?))
+    Ok(Json(sandbox_to_api(view)?))
 }
 
-/// What commands in a sandbox printed, the last lines of all of them in the order of time.
+/// Get the last lines of output of all commands of a sandbox, in the order of time.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/logs", tag = "sandboxes", operation_id = "sandbox_logs", params(("id" = String, Path), LogsQuery), responses(
     (status = 200, description = "The lines", body = Logs),
     (status = "default", description = "An error", body = ErrorBody),
@@ -306,15 +314,15 @@ async fn logs(
     Path(id): Path<String>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Logs>, ApiError> {
-    let (tail, since, until) = query.check()?;
-    let _turn = app.turns.read(&caller.owner).await;
+    let (tail, since, until) = check_logs(&query)?;
+    let _permit = app.work_limits.read(&caller.owner).await;
     let logs = app.sandboxes.logs(&scope(&caller), &id, tail, since, until).await?;
     Ok(Json(Logs { logs: logs.text, truncated: logs.truncated }))
 }
 
-/// What a sandbox uses.
+/// Get the resource usage of a sandbox.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/stats", tag = "sandboxes", operation_id = "sandbox_stats", params(("id" = String, Path)), responses(
-    (status = 200, description = "What it uses", body = SandboxStats),
+    (status = 200, description = "The resource usage", body = SandboxStats),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn stats(
@@ -323,17 +331,17 @@ async fn stats(
     Path(id): Path<String>,
 ) -> Result<Json<SandboxStats>, ApiError> {
     let stats = app.sandboxes.stats(&scope(&caller), &id).await?;
-    Ok(Json(SandboxStats::new(id, &stats)?))
+    Ok(Json(stats_to_api(id, &stats)?))
 }
 
-/// How creations of sandboxes went.
+/// Statistics of sandbox creations.
 #[derive(Debug, Default)]
 pub(crate) struct Creations {
     took: Mutex<Histogram>,
     failures: Mutex<Failures>,
 }
 
-/// Creations that failed since the last one that did not.
+/// Creations that failed since the last success.
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
@@ -354,8 +362,8 @@ impl Creations {
         }
     }
 
-    /// The message of the last failure, if at least `least` creations failed one after another, the last of them not
-    /// longer than `recent` ago. After that a server that is asked for sandboxes no more is tried again.
+    /// Returns the message of the last failure if at least `least` consecutive creations failed, the last of
+    /// them at most `recent` ago. After that, a server without requests for sandboxes counts as ready again.
     pub(crate) fn failing(&self, least: u32, recent: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, message) = failures.last.as_ref()?;
@@ -363,19 +371,19 @@ impl Creations {
     }
 }
 
-/// Reports whether a creation failed for a reason that lies with the server. What is in a template or a snapshot may not fit on
-/// any disk, and under limits of the caller's own nothing may fit.
+/// Returns true if a creation failed because of the server. A template or snapshot may be too large for any
+/// disk, and limits of the caller's own may be too small.
 fn is_of_server(error: &ApiError, choices: Choices) -> bool {
     match error.code() {
-        code::RUNTIME_UNAVAILABLE | code::ISOLATION_UNAVAILABLE => true,
-        code::STORAGE_FULL | code::INTERNAL_ERROR | code::SANDBOX_CREATION_FAILED => {
+        error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
+        error_codes::STORAGE_FULL | error_codes::INTERNAL_ERROR | error_codes::SANDBOX_CREATION_FAILED => {
             choices == Choices::OfServer
         }
         _ => false,
     }
 }
 
-/// The lines for Prometheus.
+/// Renders the metrics of sandboxes.
 pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
     head(text, "sandbox_total", "gauge", "Sandboxes by state.");
     for (state, count) in service.counts() {
@@ -400,12 +408,14 @@ mod tests {
             let order: CreateSandbox = serde_json::from_value(order).unwrap();
             let error = ApiError::new(code, "a test");
             for _ in 0..2 {
-                creations.observe(order.choices(), Duration::ZERO, Some(&error));
+                creations.observe(Choices::of(&order), Duration::ZERO, Some(&error));
             }
             creations.failing(2, Duration::from_secs(60)).is_some()
         };
         let usual = json!({"template": "base", "name": "a", "timeout_seconds": 60});
-        for code in [code::STORAGE_FULL, code::INTERNAL_ERROR, code::SANDBOX_CREATION_FAILED] {
+        for code in
+            [error_codes::STORAGE_FULL, error_codes::INTERNAL_ERROR, error_codes::SANDBOX_CREATION_FAILED]
+        {
             assert!(observed(usual.clone(), code), "{code:?}");
             for chosen in [
                 json!({"template": "python"}),
@@ -413,9 +423,9 @@ mod tests {
                 json!({"template": "base", "resources": {"disk": "1m"}}),
             ] {
                 assert!(!observed(chosen.clone(), code), "{chosen} {code:?}");
-                assert!(observed(chosen, code::RUNTIME_UNAVAILABLE));
+                assert!(observed(chosen, error_codes::RUNTIME_UNAVAILABLE));
             }
         }
-        assert!(!observed(usual, code::INVALID_REQUEST));
+        assert!(!observed(usual, error_codes::INVALID_REQUEST));
     }
 }

@@ -39,11 +39,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes that the system holds for a client before it has room for them. Half of it must go in [`WRITE_TIMEOUT`].
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 128 << 10;
-/// How long answers that are ready have to leave when the server stops.
+/// Timeout for sending responses that are complete when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long before the end of `SHUTDOWN_TIMEOUT` long work is cancelled; at most half of it.
+/// Time before the end of `SHUTDOWN_TIMEOUT` at which long work is cancelled; at most half of it.
 const CANCEL_BEFORE: Duration = Duration::from_secs(2);
-/// How long sandboxes have to be let go.
+/// Timeout for detaching from sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two attempts to accept when the machine has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -65,12 +65,12 @@ pub enum ServeError {
     Description(#[from] serde_json::Error),
 }
 
-/// Where a server listens.
+/// Address on which a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// Address and port.
     pub socket: SocketAddr,
-    /// Whether with TLS.
+    /// True if it uses TLS.
     pub tls: bool,
 }
 
@@ -114,12 +114,12 @@ impl Server {
         Ok(Self { app, api, metrics })
     }
 
-    /// Where the API is.
+    /// Returns the address of the API.
     pub fn address(&self) -> io::Result<Address> {
         Ok(Address { socket: self.api.listener.local_addr()?, tls: self.api.tls.is_some() })
     }
 
-    /// Where the numbers are that need no key.
+    /// Returns the address of the metrics that need no key, if there is one.
     pub fn metrics_address(&self) -> io::Result<Option<SocketAddr>> {
         self.metrics.as_ref().map(|metrics| metrics.listener.local_addr()).transpose()
     }
@@ -137,16 +137,16 @@ impl Server {
         drop((api, metrics));
         connections.begin();
         if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
-            tracing::warn!("connections were cut off");
+            tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
             app.sandboxes.close().await;
             if let Err(error) = app.sandboxes.release_idle_resources().await {
-                tracing::warn!(%error, "failed to end what is there only for sandboxes");
+                tracing::warn!(%error, "failed to stop helper processes of sandboxes");
             }
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, close).await.is_err() {
-            tracing::warn!("sandboxes were not let go in time; the next start looks after them");
+            tracing::warn!("detaching from sandboxes timed out; the next start recovers them");
         }
         app.audit.close();
         app.catalog.close().await;
@@ -175,7 +175,7 @@ async fn drain(app: &App) {
     }
     app.shutdown.work().cancel();
     if tokio::time::timeout(before, app.shutdown.idle()).await.is_err() {
-        tracing::warn!("requests under way took too long and were cut off");
+        tracing::warn!("requests in progress aborted at shutdown");
     }
 }
 
@@ -194,7 +194,7 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
             Ok((stream, peer)) => {
                 failures = 0;
                 let Some(connection) = listener.connections.enter(peer.ip()) else {
-                    tracing::debug!(%peer, "refused a connection: every place is taken");
+                    tracing::debug!(%peer, "connection refused: connection limit reached");
                     if listener.tls.is_none() {
                         // A new connection takes so little at once; whoever gets nothing sees it closed.
                         let _ = rustix::io::write(&stream, NO_PLACE);
@@ -205,7 +205,7 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                 tokio::spawn(connect(stream, peer.ip(), tls, router, connection, shutdown.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "failed to accept a connection");
                 listener.connections.close_stranger();
                 failures += 1;
                 if failures > ACCEPT_ATTEMPTS {
@@ -240,8 +240,8 @@ async fn connect(
     };
     match handshake {
         Ok(Ok(stream)) => answer(stream, peer, router, connection, &shutdown).await,
-        Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
-        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+        Ok(Err(error)) => tracing::debug!(%error, %peer, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
@@ -281,9 +281,9 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = place.closed() => return tracing::debug!(%peer, "closed an idle connection"),
+        () = place.closed() => return tracing::debug!(%peer, "idle connection closed"),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, %peer, "a connection ended early");
+        tracing::debug!(%error, %peer, "connection ended early");
     }
 }

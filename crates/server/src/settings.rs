@@ -5,13 +5,13 @@
 
 mod check;
 mod file;
-mod given;
 mod page;
+mod source;
 mod table;
 mod value;
 
-pub use given::{Given, Surroundings};
 pub use page::page;
+pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
 pub use value::{
     Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
@@ -24,17 +24,17 @@ pub use value::{
 pub struct Declared {
     /// Its name in the file; in capitals, that of its variable.
     pub name: &'static str,
-    /// What it is when nobody sets it.
+    /// Default value.
     pub default: Fallback,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: &'static str,
-    /// Whether its value is never shown.
+    /// True if the value is never shown.
     pub secret: bool,
-    /// What it does.
+    /// Description for `docs/settings.md`.
     pub doc: &'static str,
 }
 
-/// What a setting is when nobody sets it.
+/// Default value of a setting.
 #[derive(Debug, Clone, Copy)]
 pub enum Fallback {
     /// Always the same.
@@ -42,15 +42,15 @@ pub enum Fallback {
     /// Not there, with what that means.
     Absent(&'static str),
     /// Found out at start, described in words.
-    Found(&'static str, fn(&Surroundings) -> Option<String>),
+    Found(&'static str, fn(&HostEnvironment) -> Option<String>),
 }
 
-/// Everything that is wrong with the settings.
+/// All errors in the settings.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct SettingsError(pub Vec<Wrong>);
 
-/// One thing that is wrong with the settings.
+/// An error in the settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Wrong {
@@ -68,9 +68,9 @@ pub enum Wrong {
 
 impl Settings {
     /// Checks what was given and fills in the defaults.
-    pub fn from_given(given: &Given) -> Result<Self, SettingsError> {
-        let mut wrong = given.wrong().to_vec();
-        let settings = table::build(given, &mut wrong);
+    pub fn from_source(source: &SettingsSource) -> Result<Self, SettingsError> {
+        let mut wrong = source.wrong().to_vec();
+        let settings = table::build(source, &mut wrong);
         if let Some(settings) = &settings {
             wrong.extend(check::together(settings));
         }

@@ -14,18 +14,18 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Nothing is stopping and nothing under way.
+    /// Creates a shutdown that has not begun.
     pub fn new() -> Self {
         Self::with_work(Cancel::new())
     }
 
-    /// The same with a flag that others have.
+    /// Creates a shutdown whose cancellation flag is shared with others.
     pub(crate) fn with_work(work: Cancel) -> Self {
         Self { begun: Arc::new(watch::Sender::new(false)), running: Arc::new(watch::Sender::new(0)), work }
     }
 
-    /// The flag that stops long work in threads, whose requests would not end in time. What works for one request has a
-    /// child of it.
+    /// Returns the flag that stops long work in threads, whose requests would not end in time. What works for
+    /// one request has a child of it.
     pub fn work(&self) -> &Cancel {
         &self.work
     }
@@ -35,7 +35,7 @@ impl Shutdown {
         self.begun.send_replace(true);
     }
 
-    /// Whether it has begun.
+    /// Returns true once the shutdown has begun.
     pub fn has_begun(&self) -> bool {
         *self.begun.borrow()
     }
@@ -52,7 +52,7 @@ impl Shutdown {
         Running(Arc::clone(&self.running))
     }
 
-    /// How much is under way.
+    /// Returns the number of requests in progress.
     pub fn under_way(&self) -> usize {
         *self.running.borrow()
     }

@@ -1,17 +1,17 @@
 //! `/api/v1/snapshots`: file trees at moments in time, each for those whose it is.
 
-mod address;
 mod body;
 mod content;
+mod conversion;
 mod diff;
 mod files;
 mod list;
-mod owned;
+mod owners;
 mod patches;
-mod shape;
+mod snapshot_path;
 mod tree;
-mod turns;
 mod upload;
+mod work_limits;
 
 use axum::Router;
 use axum::body::Body;
@@ -20,20 +20,24 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use serde_json::json;
 use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::snapshots::{
+    ListSnapshotsQuery, Snapshot, SnapshotList, UploadSnapshotQuery, UploadedSnapshot,
+};
 use workspace_state::NewSnapshot;
 
-pub(crate) use diff::{Diff, LIMIT as DIFF_LIMIT};
-pub use owned::Snapshots;
+use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
+pub(crate) use conversion::{check_diff, check_page, skipped, snapshot_to_api};
+pub(crate) use diff::{LIMIT as DIFF_LIMIT, insight_diff, plain_diff};
+pub use owners::Snapshots;
 pub(crate) use patches::Patches;
-pub(crate) use shape::{DiffQuery, PageQuery, Snapshot, skipped};
-use shape::{ListQuery, Pairs, SnapshotList, UploadQuery, Uploaded};
 pub(crate) use tree::open;
-pub(crate) use turns::{Turn, Turns};
+pub(crate) use work_limits::{WorkLimits, WorkPermit};
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::request::RequestId;
 use crate::sandboxes::scope;
@@ -43,10 +47,10 @@ use crate::store::blocking;
 #[openapi(paths(list, upload, fetch, remove, diff::compare, tree::root, tree::list, files::content))]
 struct Document;
 
-/// Longest time that the removal of a snapshot waits for the files of deleted sandboxes.
+/// Timeout for the removal of a snapshot to wait for the files of deleted sandboxes.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The routes of this file and those below it.
+/// Returns the routes of this file and those below it.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         // An archive is as large as `MAX_UPLOAD` allows; it goes to the store as it comes.
@@ -62,7 +66,7 @@ pub(crate) fn part() -> Part {
 }
 
 /// List snapshots, newest first.
-#[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots", params(ListQuery), responses(
+#[utoipa::path(get, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "list_snapshots", params(ListSnapshotsQuery), responses(
     (status = 200, description = "A page", body = SnapshotList),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
@@ -71,15 +75,17 @@ async fn list(
     caller: Caller,
     Query(pairs): Query<Pairs>,
 ) -> Result<Json<SnapshotList>, ApiError> {
-    let query = ListQuery::parse(pairs)?;
-    let _turn = app.turns.read(&caller.owner).await;
+    let query = ListOptions::parse(pairs)?;
+    let _permit = app.work_limits.read(&caller.owner).await;
     Ok(Json(app.snapshots().page(&scope(&caller), query).await?))
 }
 
-/// Make a snapshot: the body is a tar, plain or compressed with gzip or zstd. Set-id bits are dropped.
-#[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "upload_snapshot", params(UploadQuery),
+/// Create a snapshot from a tar archive, plain or compressed with gzip or zstd.
+///
+/// Set-id bits are dropped.
+#[utoipa::path(post, path = "/api/v1/snapshots", tag = "snapshots", operation_id = "upload_snapshot", params(UploadSnapshotQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
-    (status = 201, description = "The snapshot", body = Uploaded),
+    (status = 201, description = "The snapshot", body = UploadedSnapshot),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn upload(
@@ -88,18 +94,20 @@ async fn upload(
     request: RequestId,
     Query(pairs): Query<Pairs>,
     body: Body,
-) -> Result<(StatusCode, Json<Uploaded>), ApiError> {
-    let UploadQuery { message, label } = UploadQuery::parse(pairs)?;
+) -> Result<(StatusCode, Json<UploadedSnapshot>), ApiError> {
+    let UploadOptions { message, labels } = UploadOptions::parse(pairs)?;
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let author = caller.owner.clone();
-    let new = NewSnapshot { author, message, labels: label, ..NewSnapshot::default() };
+    let new = NewSnapshot { author, message, labels, ..NewSnapshot::default() };
     let report = upload::receive(&app, caller.owner.clone(), new, body).await?;
     let details = json!({ "snapshot": report.snapshot.id.to_string(), "bytes": report.bytes });
     app.audit.record(Entry::by("snapshot.created", &caller, &request, details));
-    Ok((StatusCode::CREATED, Json(Uploaded::new(report)?)))
+    Ok((StatusCode::CREATED, Json(upload_to_api(report)?)))
 }
 
-/// Get a snapshot. Its id must be whole.
+/// Get a snapshot.
+///
+/// Its id must be complete.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path)), responses(
     (status = 200, description = "The snapshot", body = Snapshot),
     (status = "default", description = "An error", body = ErrorBody),
@@ -111,12 +119,14 @@ async fn fetch(
 ) -> Result<Json<Snapshot>, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &id).await?;
     let store = app.store.clone();
-    Ok(Json(blocking(move || Snapshot::new(snapshot, &store.references()?)).await?))
+    Ok(Json(blocking(move || snapshot_to_api(snapshot, &store.references()?)).await?))
 }
 
-/// Remove a snapshot that no reference points to and nothing uses. What only it holds goes with the next collection.
+/// Delete a snapshot that no reference points to and nothing uses.
+///
+/// The next garbage collection frees its content.
 #[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path)), responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(

@@ -42,17 +42,17 @@ pub enum StartError {
 
 /// A server that listens.
 pub struct Started {
-    /// What its routes share.
+    /// Shared state of its routes.
     pub app: App,
     /// The server, to be run.
     pub server: Server,
-    /// Where its API is.
+    /// Address of its API.
     pub address: Address,
-    /// Where its numbers are without a key.
+    /// Address of the metrics that need no key.
     pub metrics: Option<SocketAddr>,
-    /// Where guest agents come in over TCP.
+    /// Address at which guest agents connect over TCP.
     pub guests: Option<SocketAddr>,
-    /// Where the first key came from.
+    /// Origin of the first key.
     pub key: Origin,
     /// Keeps a second server from the same data.
     pub lock: File,

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::path::Path;
 
 use tokio::task::spawn_blocking;
+use workspace_api::error_codes;
 use workspace_state::{Cancel, Store, StoreError, WalkLimits, set_notice_handler};
 
-use crate::code;
 use crate::error::ApiError;
-use crate::fault::{is_full, no_room};
+use crate::error_mapping::{is_full, no_room};
 use crate::private;
 use crate::start::StartError;
 
@@ -59,13 +59,13 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::UnknownSnapshot(id) => no_snapshot(&id.to_string()),
             StoreError::Cancelled(_) => cancelled(),
-            StoreError::Refused(message) => Self::new(code::INVALID_REQUEST, message),
+            StoreError::Refused(message) => Self::new(error_codes::INVALID_REQUEST, message),
             StoreError::WalkTooLarge(exceeded) => {
-                Self::new(code::TREE_TOO_LARGE, error.to_string()).detail("limit", exceeded.limit)
+                Self::new(error_codes::TREE_TOO_LARGE, error.to_string()).detail("limit", exceeded.limit)
             }
             error if error.is_corruption() => {
                 let message = "what is stored of the snapshot is damaged; `workspace verify` says more";
-                Self::new(code::SNAPSHOT_DAMAGED, message).because(error)
+                Self::new(error_codes::SNAPSHOT_DAMAGED, message).because(error)
             }
             error if error.is_full() => no_room().because(error),
             other => Self::internal(other),
@@ -73,17 +73,18 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// Of work that was cancelled. Where a client is left to hear it, the server is stopping.
+/// Creates the error of cancelled work. If the client is still connected, the server is stopping.
 pub(crate) fn cancelled() -> ApiError {
-    ApiError::new(code::SHUTTING_DOWN, "the server is stopping")
+    ApiError::new(error_codes::SHUTTING_DOWN, "the server is stopping")
 }
 
-/// Of a snapshot that is not there, and of one that is none of the caller's business.
+/// Creates the error for a snapshot that does not exist or that the caller may not see.
 pub(crate) fn no_snapshot(id: &str) -> ApiError {
-    ApiError::new(code::SNAPSHOT_NOT_FOUND, format!("there is no snapshot `{id}`")).detail("snapshotId", id)
+    ApiError::new(error_codes::SNAPSHOT_NOT_FOUND, format!("there is no snapshot `{id}`"))
+        .detail("snapshotId", id)
 }
 
-/// Whether a full disk is behind it.
+/// Returns true if a full disk caused the error.
 pub(crate) fn has_no_room(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(is_full))
@@ -99,7 +100,7 @@ mod tests {
     fn a_comparison_of_too_much_names_the_limit_and_the_way_out() {
         let exceeded = LimitExceeded { kind: LimitKind::Entries, limit: 7 };
         let told = ApiError::from(StoreError::WalkTooLarge(exceeded));
-        assert_eq!(told.code(), code::TREE_TOO_LARGE);
+        assert_eq!(told.code(), error_codes::TREE_TOO_LARGE);
         let message = told.message();
         assert!(message.contains("more than 7 entries") && message.contains("remove files"), "{message}");
     }

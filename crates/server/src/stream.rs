@@ -1,8 +1,9 @@
-//! The output of a command as a stream of events.
+//! Streams the output of a command as server-sent events.
 //!
 //! Each event has the offset of the byte behind it as its id, so whoever lost the connection goes on from there. A
 //! client that reads slowly slows its own stream: what it has not taken stays in the command's files.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -11,12 +12,11 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::ToSchema;
+use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_sandbox::{Output, Piece, Stream};
 
 use crate::process::whole_characters;
@@ -29,93 +29,39 @@ const CHUNK: usize = 64 << 10;
 const BATCH: usize = 128 << 10;
 /// Bytes of output in one event. JSON may need six for one.
 const EVENT: usize = 16 << 10;
-/// A proxy that hears nothing for a while closes the connection.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Interval of keepalive comments. Proxies close idle connections.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// An event as it is sent.
-#[derive(Debug, ToSchema)]
-#[allow(dead_code, reason = "it is described here and written by hand")]
-pub(crate) struct Sent {
-    /// stdout, stderr, gap, exit or error.
-    event: String,
-    /// The offset of the byte behind it, for `Last-Event-ID`.
-    id: String,
-    /// A `StreamEvent` in JSON.
-    data: String,
-}
-
-/// Something that a command did.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct StreamEvent<'a> {
-    /// stdout, stderr, gap, exit or error.
-    #[serde(rename = "type")]
-    kind: &'static str,
-    command_id: &'a str,
-    /// What it printed, if that is UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<&'a str>,
-    /// What it printed, if that is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_base64: Option<String>,
-    /// Of the first byte of `data`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u64>,
-    /// Of a gap: the first byte that is not kept any more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<u64>,
-    /// Of a gap: the first byte that is there again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timed_out: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    /// Milliseconds since 1970.
-    timestamp: i64,
-}
-
-impl<'a> StreamEvent<'a> {
-    fn new(kind: &'static str, command_id: &'a str, timestamp: i64) -> Self {
-        Self {
-            kind,
-            command_id,
-            data: None,
-            data_base64: None,
-            offset: None,
-            from: None,
-            to: None,
-            exit_code: None,
-            timed_out: None,
-            message: None,
-            timestamp,
+/// Returns a piece of output as an event, and the offset of the byte behind it.
+fn event<'a>(piece: &'a Piece, id: &'a str, behind: u64) -> (CommandEvent<'a>, u64) {
+    match piece {
+        Piece::Data { stream, time, offset, data } => {
+            let kind = match stream {
+                Stream::Stderr => CommandEventKind::Stderr,
+                _ => CommandEventKind::Stdout,
+            };
+            let text = std::str::from_utf8(data).ok();
+            let event = CommandEvent {
+                data: text.map(Cow::Borrowed),
+                data_base64: text.is_none().then(|| BASE64_STANDARD.encode(data)),
+                offset: Some(*offset),
+                ..CommandEvent::new(kind, id, *time)
+            };
+            (event, offset + data.len() as u64)
         }
-    }
-
-    /// The event, and the offset of the byte behind it.
-    fn of(piece: &'a Piece, id: &'a str, behind: u64) -> (Self, u64) {
-        match piece {
-            Piece::Data { stream, time, offset, data } => {
-                let kind = if *stream == Stream::Stderr { "stderr" } else { "stdout" };
-                let text = std::str::from_utf8(data).ok();
-                let data_base64 = text.is_none().then(|| BASE64_STANDARD.encode(data));
-                let event =
-                    Self { data: text, data_base64, offset: Some(*offset), ..Self::new(kind, id, *time) };
-                (event, offset + data.len() as u64)
-            }
-            Piece::Gap { from, to } => {
-                (Self { from: Some(*from), to: Some(*to), ..Self::new("gap", id, now()) }, *to)
-            }
-            Piece::End(end) => {
-                let event = match &end.failed {
-                    Some(why) => Self { message: Some(why.clone()), ..Self::new("error", id, now()) },
-                    None => Self::new("exit", id, now()),
-                };
-                let (exit_code, timed_out) = (Some(end.exit_code), Some(end.timed_out));
-                (Self { exit_code, timed_out, ..event }, behind)
-            }
+        Piece::Gap { from, to } => {
+            let event = CommandEvent::new(CommandEventKind::Gap, id, now());
+            (CommandEvent { from: Some(*from), to: Some(*to), ..event }, *to)
+        }
+        Piece::End(end) => {
+            let kind = if end.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
+            let event = CommandEvent {
+                message: end.failed.clone(),
+                exit_code: Some(end.exit_code),
+                timed_out: Some(end.timed_out),
+                ..CommandEvent::new(kind, id, now())
+            };
+            (event, behind)
         }
     }
 }
@@ -142,7 +88,7 @@ pub(crate) fn events(
         }
         loop {
             let next = tokio::select! {
-                next = timeout(SILENCE, output.next()) => next,
+                next = timeout(KEEPALIVE_INTERVAL, output.next()) => next,
                 () = sender.closed() => return gone.await,
             };
             let pieces = match next {
@@ -155,7 +101,7 @@ pub(crate) fn events(
                 Ok(Ok(Some(pieces))) => pieces,
                 Ok(Ok(None)) => return,
                 Ok(Err(error)) => {
-                    tracing::error!(command = id, %error, "a stream of output broke");
+                    tracing::error!(command = id, %error, "failed to read the output of a command");
                     return;
                 }
             };
@@ -177,7 +123,7 @@ pub(crate) fn events(
     (headers, body).into_response()
 }
 
-/// A piece in parts that make small events, cut between characters.
+/// Splits a piece into small events, between characters.
 fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
     let mut rest = Some(piece);
     std::iter::from_fn(move || match rest.take()? {
@@ -197,13 +143,13 @@ fn parts(piece: Piece) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// The next chunk of events; none when no pieces are left.
+/// Encodes the next chunk of events; `None` if no pieces are left.
 fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, behind: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
     while text.len() < CHUNK
         && let Some(piece) = pieces.next()
     {
-        let (event, next) = StreamEvent::of(&piece, id, *behind);
+        let (event, next) = event(&piece, id, *behind);
         *behind = next;
         text.extend_from_slice(format!("event: {}\nid: {next}\ndata: ", event.kind).as_bytes());
         // JSON in one line; writing into memory does not fail.
@@ -244,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_slow_client_is_bounded_in_bytes() {
+    fn bytes_queued_for_a_slow_client_are_bounded() {
         let size = 65_536;
         let data = |index: usize| Piece::Data {
             stream: Stream::Stdout,

@@ -3,83 +3,34 @@
 use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
-use serde::Serialize;
 use serde_json::json;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::system::{GcReport, MachineUsage, NfsStats, SandboxCounts, SystemStats};
 use workspace_catalog::State as SandboxState;
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::Json;
 use crate::request::RequestId;
-
-/// The server as a whole.
-#[derive(Debug, Serialize, ToSchema)]
-struct SystemStats {
-    sandboxes: SandboxCounts,
-    resources: MachineUsage,
-    nfs: NfsStats,
-    /// Seconds since the server was started.
-    uptime: u64,
-}
-
-/// Sandboxes by state.
-#[derive(Debug, Serialize, ToSchema)]
-struct SandboxCounts {
-    total: u64,
-    running: u64,
-    stopped: u64,
-    error: u64,
-}
-
-/// What is used of the machine, in percent.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct MachineUsage {
-    /// Processors, in the last minute.
-    cpu_usage: f64,
-    /// Memory.
-    memory_usage: f64,
-    /// The disk with the server's data.
-    disk_usage: f64,
-}
-
-/// NFS, which comes later.
-#[derive(Debug, Serialize, ToSchema)]
-struct NfsStats {
-    mode: String,
-    connections: u64,
-}
-
-/// What was cleared away.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Collected {
-    /// Sandboxes whose time was up, or that nobody knew of.
-    cleaned_sandboxes: u64,
-    /// Workspaces that nobody knew of.
-    cleaned_workspaces: u64,
-    /// Layers of snapshots that no workspace has needed for a while.
-    cleaned_layers: u64,
-    /// Bytes that are free now.
-    freed_space: u64,
-}
 
 #[derive(OpenApi)]
 #[openapi(paths(stats, collect))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// The server as a whole. Admins only.
+/// Get statistics of the server.
+///
+/// Admins only.
 #[utoipa::path(get, path = "/api/v1/stats", tag = "system", operation_id = "system_stats", responses(
-    (status = 200, description = "The server", body = SystemStats),
+    (status = 200, description = "The statistics", body = SystemStats),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
@@ -113,21 +64,23 @@ fn machine(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     })
 }
 
-/// Clear away what expired, what belongs to nobody and what no snapshot holds any more. Admins only.
+/// Collect garbage: remove expired and orphaned sandboxes, orphaned workspaces, and unused layers.
+///
+/// Admins only.
 #[utoipa::path(post, path = "/api/v1/gc", tag = "system", responses(
-    (status = 200, description = "What was cleared away", body = Collected),
+    (status = 200, description = "Result of the collection", body = GcReport),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn collect(
     State(app): State<App>,
     caller: Caller,
     request: RequestId,
-) -> Result<Json<Collected>, ApiError> {
+) -> Result<Json<GcReport>, ApiError> {
     caller.require_admin()?;
     let collected = app.sandboxes.collect().await?;
     let details = json!({ "sandboxes": collected.sandboxes, "workspaces": collected.workspaces, "layers": collected.layers });
     app.audit.record(Entry::by("gc", &caller, &request, details));
-    Ok(Json(Collected {
+    Ok(Json(GcReport {
         cleaned_sandboxes: collected.sandboxes,
         cleaned_workspaces: collected.workspaces,
         cleaned_layers: collected.layers,

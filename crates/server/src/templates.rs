@@ -8,55 +8,33 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::{get, put};
 use http_body::Body as _;
-use serde::Serialize;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio_stream::StreamExt as _;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::templates::Template;
 use workspace_sandbox::runtime;
 use workspace_sandbox::template::ImportOptions;
 
 use crate::app::{App, Part};
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
+use crate::error_mapping::{is_full, no_room};
 use crate::extract::{Json, Path};
-use crate::fault::{is_full, no_room};
 use crate::request::RequestId;
 use crate::time::time;
 
-/// Who sends nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// What sandboxes can be made from.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Template {
-    /// Names it.
-    #[schema(example = "base")]
-    name: String,
-    /// What it is.
-    description: String,
-    /// Words to find it by.
-    tags: Vec<String>,
-    /// Bytes on disk; none where it is not here.
-    size: Option<u64>,
-    /// When it came here.
-    #[schema(format = DateTime)]
-    created_at: Option<String>,
-    /// Whether it can be used at once.
-    present: bool,
-    /// The command that brings it here, if it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fetch: Option<String>,
-}
+/// Idle timeout of an import.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(OpenApi)]
 #[openapi(paths(list, import, remove))]
 struct Document;
 
-/// The routes of this file.
+/// Returns the routes of this file.
 pub(crate) fn part() -> Part {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))
@@ -65,17 +43,17 @@ pub(crate) fn part() -> Part {
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
 }
 
-/// List templates, those that are here and those that are known.
+/// List templates, present ones and others that are known.
 #[utoipa::path(get, path = "/api/v1/templates", tag = "templates", operation_id = "list_templates", responses(
     (status = 200, description = "The templates", body = Vec<Template>),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn list(State(app): State<App>, _: Caller) -> Result<Json<Vec<Template>>, ApiError> {
     let templates = app.sandboxes.templates().await?;
-    Ok(Json(templates.into_iter().map(shown).collect::<Result<_, _>>()?))
+    Ok(Json(templates.into_iter().map(template_to_api).collect::<Result<_, _>>()?))
 }
 
-fn shown(template: runtime::Template) -> Result<Template, ApiError> {
+fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
     Ok(Template {
         tags: template.name.split(':').next().map(str::to_owned).into_iter().collect(),
         name: template.name,
@@ -87,8 +65,10 @@ fn shown(template: runtime::Template) -> Result<Template, ApiError> {
     })
 }
 
-/// Import a template: the body is a tar, compressed or not, of a root filesystem, of what `docker save` writes, or of
-/// an OCI layout. Admins only.
+/// Import a template.
+///
+/// The body is a tar archive, plain or compressed: of a root filesystem, the output of `docker save`, or an OCI
+/// layout. Admins only.
 #[utoipa::path(put, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "import_template",
     params(("name" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
@@ -107,7 +87,7 @@ async fn import(
     if body.size_hint().exact().is_some_and(|length| length > max_bytes) {
         return Err(too_large(max_bytes));
     }
-    let _turn = app.turns.template(&caller.owner).await?;
+    let _permit = app.work_limits.template(&caller.owner).await?;
     let archive = receive(&app, body, max_bytes).await?;
     let options = ImportOptions { max_bytes, cancel: app.shutdown.work().child() };
     let known = app.sandboxes.import_template(&name, archive, options).await?;
@@ -120,21 +100,21 @@ async fn import(
         present: true,
         fetch: None,
     };
-    Ok((StatusCode::CREATED, Json(shown(template)?)))
+    Ok((StatusCode::CREATED, Json(template_to_api(template)?)))
 }
 
-/// Puts a body into a file as it comes. One that cannot be kept is taken to its end all the same: a client that is
-/// cut off while it sends does not hear why.
+/// Writes a body to a file as it arrives. After a write error it is still read to its end, because a client
+/// that is cut off while it sends does not get the error.
 async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File, ApiError> {
     let mut file = tokio::fs::File::from_std(app.sandboxes.receive_template()?);
     let mut pieces = body.into_data_stream();
     let (mut kept, mut length) = (Ok(()), 0);
     loop {
-        let next = tokio::time::timeout(SILENCE, pieces.next()).await;
-        let next =
-            next.map_err(|_| ApiError::new(code::REQUEST_TIMEOUT, "the archive did not come in time"))?;
+        let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next()).await;
+        let next = next
+            .map_err(|_| ApiError::new(error_codes::REQUEST_TIMEOUT, "the archive did not come in time"))?;
         let Some(piece) = next else { break };
-        let broken = |_| ApiError::new(code::INVALID_REQUEST, "the archive did not come whole");
+        let broken = |_| ApiError::new(error_codes::INVALID_REQUEST, "the archive did not come whole");
         let piece = piece.map_err(broken)?;
         length += piece.len() as u64;
         if length > max_bytes {
@@ -153,13 +133,17 @@ async fn receive(app: &App, body: Body, max_bytes: u64) -> Result<std::fs::File,
 
 fn too_large(max: u64) -> ApiError {
     let message = format!("the archive has more than {max} bytes");
-    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_TEMPLATE")
+    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message)
+        .detail("limit", max)
+        .detail("setting", "MAX_TEMPLATE")
 }
 
-/// Remove a template of which there is no sandbox. Admins only.
+/// Remove a template that no sandbox uses.
+///
+/// Admins only.
 #[utoipa::path(delete, path = "/api/v1/templates/{name}", tag = "templates", operation_id = "remove_template",
     params(("name" = String, Path)), responses(
-    (status = 204, description = "It is gone"),
+    (status = 204, description = "Deleted"),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 async fn remove(

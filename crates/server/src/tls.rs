@@ -20,7 +20,7 @@ pub enum TlsError {
     Unusable(rustls::Error),
 }
 
-/// What makes TLS of connections, with that certificate chain and key.
+/// Creates the acceptor for TLS connections with that certificate chain and key.
 pub(crate) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
     let failed = |setting, path: &Path| {
         let path = path.to_owned();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::Holder;
 use workspace_sandbox::runtime::Embedded;
-use workspace_sandbox::{NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream, Wanted};
+use workspace_sandbox::{Creator, NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream};
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
     snapshot_directory,
@@ -53,7 +53,7 @@ impl Lab {
     /// Applies an edit and runs the tests. Returns the share of tests that pass, and a snapshot of the
     /// result.
     pub(crate) async fn tested(&self, snapshot: SnapshotId, edit: &str) -> Result<(f64, Snapshot)> {
-        let wanted = Wanted { owner: "search".to_owned(), unlimited: true, most: None, key: None };
+        let wanted = Creator { owner: "search".to_owned(), unlimited: true, most: None, key: None };
         let new =
             NewSandbox { template: "base".to_owned(), snapshot: Some(snapshot), ..NewSandbox::default() };
         let id = self.service.create(wanted, new).await?.sandbox.id;

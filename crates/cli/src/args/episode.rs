@@ -44,16 +44,16 @@ pub(crate) struct EpisodeAdd {
     /// The episode before it; none for the start of a search
     #[arg(long, value_name = "EPISODE")]
     pub(crate) parent: Option<String>,
-    /// What was done
+    /// Action taken
     #[arg(long, value_name = "TEXT")]
     pub(crate) action: String,
-    /// What it was worth
+    /// Reward of the step
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = reward)]
     pub(crate) reward: f64,
-    /// How often the search came by
+    /// Number of visits
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) visits: u64,
-    /// Whatever else to keep, as JSON
+    /// Free data to keep, as JSON
     #[arg(long, value_name = "JSON", value_parser = json)]
     pub(crate) data: Option<serde_json::Value>,
     /// Keep the insight diff against the parent's snapshot
@@ -75,16 +75,16 @@ pub(crate) struct EpisodeUpdate {
     /// The episode
     #[arg(value_name = "EPISODE")]
     pub(crate) episode: String,
-    /// What was done
+    /// Action taken
     #[arg(long, value_name = "TEXT", group = "changes")]
     pub(crate) action: Option<String>,
-    /// What it was worth
+    /// Reward of the step
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = reward, group = "changes")]
     pub(crate) reward: Option<f64>,
-    /// How often the search came by
+    /// Number of visits
     #[arg(long, value_name = "N", group = "changes")]
     pub(crate) visits: Option<u64>,
-    /// Whatever else to keep, as JSON, in place of what was kept; `null` removes it
+    /// Free data to keep, as JSON, which replaces the present data; `null` removes it
     #[arg(long, value_name = "JSON", value_parser = json, group = "changes")]
     pub(crate) data: Option<serde_json::Value>,
 }

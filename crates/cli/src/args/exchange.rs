@@ -57,7 +57,7 @@ pub(crate) struct ImportGit {
     /// The repository, a directory; clone one that is elsewhere first
     #[arg(value_name = "REPO", value_hint = ValueHint::DirPath)]
     pub(crate) repository: PathBuf,
-    /// What to import, with all its history
+    /// Revisions to import, with all their history
     #[arg(value_name = "REV", default_value = "HEAD")]
     pub(crate) revisions: Vec<String>,
     /// Move this reference to the snapshot of REV, of which there is one then

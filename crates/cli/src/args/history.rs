@@ -26,7 +26,7 @@ pub(crate) struct SnapshotArgs {
     pub(crate) directory: PathBuf,
     #[command(flatten)]
     pub(crate) record: Record,
-    /// What it was made from, instead of what NAME points to; may be repeated
+    /// Parent snapshot, instead of the one NAME points to; may be repeated
     #[arg(long = "parent", value_name = "ID")]
     pub(crate) parents: Vec<String>,
     /// Do not wait for the disk: survives a killed process, not a crash of the machine
@@ -37,7 +37,7 @@ pub(crate) struct SnapshotArgs {
     pub(crate) no_ignore: bool,
 }
 
-/// What is said about a new snapshot.
+/// Metadata of a new snapshot.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
     /// Why it was made
@@ -46,7 +46,7 @@ pub(crate) struct Record {
     /// Move this reference to it, making it if need be; refused when someone else moves it meanwhile
     #[arg(long = "ref", value_name = "NAME", value_parser = reference::name)]
     pub(crate) reference: Option<String>,
-    /// Who made it [default: USER, LOGNAME, or the name of the user in /etc/passwd]
+    /// Author [default: USER, LOGNAME, or the name of the user in /etc/passwd]
     #[arg(long, value_name = "A")]
     pub(crate) author: Option<String>,
     /// A label; may be repeated
@@ -55,7 +55,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Whether anything was said.
+    /// Returns true if any metadata is given.
     pub(crate) fn says_something(&self) -> bool {
         !self.message.is_empty()
             || self.reference.is_some()

@@ -26,7 +26,7 @@ pub(crate) struct MergeFile {
     /// One side; gets the result
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) ours: PathBuf,
-    /// What both sides began with
+    /// Common ancestor of both sides
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) base: PathBuf,
     /// The other side
@@ -38,7 +38,7 @@ pub(crate) struct MergeFile {
     /// Say nothing of conflicts
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// How conflicts are shown
+    /// Style of conflict markers
     #[arg(long, value_enum, default_value_t = ConflictStyle::Merge)]
     pub(crate) style: ConflictStyle,
     /// The same as --style diff3
@@ -47,7 +47,7 @@ pub(crate) struct MergeFile {
     /// The same as --style zdiff3
     #[arg(long, conflicts_with_all = ["style", "diff3"])]
     pub(crate) zdiff3: bool,
-    /// How the file is merged
+    /// Merge strategy
     #[arg(long = "type", value_enum, value_name = "TYPE", default_value_t = FileType::Auto)]
     pub(crate) kind: FileType,
     /// The path that tells the type of the file, if its name does not
@@ -64,46 +64,46 @@ pub(crate) struct MergeFile {
     pub(crate) union: bool,
     #[command(flatten)]
     pub(crate) rules: MergeRules,
-    /// What markers say: of OURS, the base and THEIRS, in this order
+    /// Labels of markers: of OURS, the base and THEIRS, in this order
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
-    /// How many characters markers have
+    /// Length of markers in characters
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) marker_size: u16,
 }
 
-/// How files are merged, by path.
+/// Merge rules by path.
 #[derive(Debug, Args)]
 pub(crate) struct MergeRules {
     /// A JSON file with rules: which files are merged by which strategy, and what becomes of conflicts
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) policy: Option<PathBuf>,
-    /// Who ranks higher, for rules that go by priority
+    /// Side that ranks higher, for rules that go by priority
     #[arg(long, value_enum, value_name = "SIDE")]
     pub(crate) priority: Option<MergeSide>,
 }
 
-/// One of two.
+/// Side of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MergeSide {
-    /// What is merged into
+    /// The side that is merged into
     Ours,
-    /// What is merged
+    /// The side that is merged
     Theirs,
 }
 
-/// How conflicts are shown.
+/// Style of conflict markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ConflictStyle {
     /// Both sides
     Merge,
     /// Both sides and the base
     Diff3,
-    /// The same, without lines that both sides begin or end with
+    /// Like diff3, without lines that both sides begin or end with
     Zdiff3,
 }
 
-/// How a file is merged.
+/// Merge strategy of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FileType {
     /// By its name, then by what is in it
@@ -120,7 +120,7 @@ pub(crate) enum FileType {
     Toml,
     /// JSON in which nothing conflicts
     Crdt,
-    /// What both sides appended
+    /// Lines that both sides appended
     Log,
     /// One or the other
     Binary,

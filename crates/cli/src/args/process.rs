@@ -1,4 +1,4 @@
-//! What runs in sandboxes.
+//! Commands and terminals in sandboxes.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use workspace_state::Timestamp;
 
 use super::history::label;
-use super::sandbox::Making;
+use super::sandbox::SandboxOptions;
 use super::server::{Server, duration};
 use crate::time;
 
@@ -25,8 +25,8 @@ Examples:
   workspace run --keep --name work -- true")]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) making: Making,
-    /// How long it may run
+    pub(crate) options: SandboxOptions,
+    /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Do not remove the sandbox; its id goes to stderr
@@ -63,13 +63,13 @@ pub(crate) struct Exec {
     /// Run it in a terminal, which this one becomes; has -i in it
     #[arg(short, long, conflicts_with_all = ["timeout", "detach"])]
     pub(crate) terminal: bool,
-    /// In which directory [default: /workspace]
+    /// Working directory [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
     /// A variable for it; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
-    /// How long it may run [default: as long as the sandbox lives]
+    /// Timeout [default: none; the command ends with the sandbox]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Do not wait for it; print its id
@@ -98,10 +98,10 @@ pub(crate) struct ShellArgs {
     /// The sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// Which shell [default: /bin/bash, or /bin/sh where that is not there]
+    /// Shell [default: /bin/bash, or /bin/sh where that does not exist]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) shell: Option<String>,
-    /// In which directory [default: /workspace]
+    /// Working directory [default: /workspace]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
     /// A variable for it; may be repeated
@@ -139,7 +139,7 @@ pub(crate) struct Logs {
     /// The sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// One command of it, as `workspace ps ID` lists them
+    /// Id of a command, as `workspace ps ID` lists them
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
     /// Go on until the command ends
@@ -171,7 +171,7 @@ Examples:
   workspace cp work:results ./results
   workspace cp work:/tmp/a.txt .")]
 pub(crate) struct Cp {
-    /// What to copy, and where to
+    /// Sources and destination
     #[arg(value_name = "SRC… DST", num_args = 2.., required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<String>,
     #[command(flatten)]

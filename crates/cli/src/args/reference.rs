@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 use workspace_state::check_reference_name;
 
-/// A name that a reference may have. Names that are only looked up are not checked: no reference has a bad one.
+/// Parses the name of a new reference. Names that are only looked up are not checked: no reference has an
+/// invalid one.
 pub(super) fn name(text: &str) -> Result<String, String> {
     match check_reference_name(text) {
         Ok(()) => Ok(text.to_owned()),

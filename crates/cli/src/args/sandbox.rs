@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::sandboxes::NetworkChoice;
 
 use super::history::label;
 use super::server::{Server, duration};
-use super::workspace::{Began, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +33,7 @@ pub(crate) enum SandboxCommand {
         /// The sandbox
         #[arg(value_name = "ID")]
         sandbox: String,
-        /// How much longer
+        /// Time to add
         #[arg(value_name = "DURATION", value_parser = duration)]
         by: Duration,
         #[command(flatten)]
@@ -99,23 +100,23 @@ Examples:
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'")]
 pub(crate) struct SandboxCreate {
     #[command(flatten)]
-    pub(crate) making: Making,
+    pub(crate) options: SandboxOptions,
     #[command(flatten)]
-    pub(crate) began: Began,
-    /// How long it lives [default: as the server says, an hour]
+    pub(crate) content: InitialContent,
+    /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// What a new sandbox is like.
+/// Options of a new sandbox.
 #[derive(Debug, Args)]
-pub(crate) struct Making {
-    /// What it is made from; see `workspace template ls`
+pub(crate) struct SandboxOptions {
+    /// Template; see `workspace template ls`
     #[arg(long, value_name = "TEMPLATE", default_value = "base")]
     pub(crate) template: String,
-    /// What to call it; the name works wherever its id does
+    /// Name; it works wherever the id does
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Take the name also if another sandbox of yours has it; then only ids tell the two apart
@@ -130,13 +131,13 @@ pub(crate) struct Making {
     /// Memory, such as 512m or 2g
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
-    /// What its workspace may hold, such as 10g
+    /// Size limit of its workspace, such as 10g
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<String>,
-    /// What it may reach
+    /// Network access
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub(crate) network: Network,
-    /// All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses
+    /// Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses
     /// such as 10.1.0.0/16; may be repeated
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,
@@ -145,21 +146,20 @@ pub(crate) struct Making {
     pub(crate) labels: Vec<(String, String)>,
 }
 
-/// What a sandbox may reach.
+/// Network access of a sandbox.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Network {
-    /// Nothing
+    /// Loopback only
     None,
-    /// What the machine it runs on can reach, but not that machine
+    /// Everything that the machine can reach, but not the machine itself
     Egress,
 }
 
-impl Network {
-    /// The API's word for it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Egress => "egress",
+impl From<Network> for NetworkChoice {
+    fn from(network: Network) -> Self {
+        match network {
+            Network::None => Self::None,
+            Network::Egress => Self::Egress,
         }
     }
 }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::keys::KeyRole;
 
-/// Which server, and who asks.
+/// Server and key.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
     /// The server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
@@ -54,7 +55,7 @@ Examples:
   workspace template import alpine alpine-minirootfs.tar.gz
   workspace template import mine ./oci-layout")]
     Import {
-        /// What to call it
+        /// Name
         name: String,
         /// The archive, a directory with an OCI layout, or `-` for standard input
         source: PathBuf,
@@ -64,7 +65,7 @@ Examples:
     /// Remove templates of which there are no sandboxes
     #[command(after_help = "Examples:\n  workspace template rm python:3.12")]
     Rm {
-        /// Which
+        /// Names of the templates
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
         #[command(flatten)]
@@ -105,41 +106,40 @@ Examples:
   workspace key create ci --owner ci
   workspace key create dashboard --owner ci --role read-only")]
 pub(crate) struct KeyCreate {
-    /// What to call it
+    /// Name
     pub(crate) name: String,
-    /// Whose sandboxes it is for [default: NAME]
+    /// Owner whose sandboxes it gives access to [default: NAME]
     #[arg(long)]
     pub(crate) owner: Option<String>,
-    /// What its holder may do
+    /// Role
     #[arg(long, value_enum, default_value_t = Role::User)]
     pub(crate) role: Role,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// What the holder of a key may do.
+/// Role of a key.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Role {
-    /// Everything
+    /// May do everything
     Admin,
-    /// Everything with what is their own
+    /// May do everything with what belongs to the owner
     User,
-    /// Look at what is their own
+    /// May read what belongs to the owner
     ReadOnly,
 }
 
-impl Role {
-    /// The API's word for it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::User => "user",
-            Self::ReadOnly => "read_only",
+impl From<Role> for KeyRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Admin => Self::Admin,
+            Role::User => Self::User,
+            Role::ReadOnly => Self::ReadOnly,
         }
     }
 }
 
-/// A duration as it was typed: `90`, `90s`, `5m`, `2h` or `1d`.
+/// Parses a duration: `90`, `90s`, `5m`, `2h` or `1d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a duration such as `90s`, `5m`, `2h` or `1d`".to_owned();
     let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());

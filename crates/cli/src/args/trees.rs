@@ -29,7 +29,7 @@ pub(crate) struct Ls {
     /// Also mode, size, time and where symlinks point
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// Everything below too, by path
+    /// List all entries below, too, by path
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 }
@@ -103,13 +103,13 @@ Examples:
   workspace merge-tree base main agent-1 agent-2 agent-3 --policy rules.json
   workspace --json merge-tree base main agent")]
 pub(crate) struct MergeTree {
-    /// What both come from
+    /// Common ancestor
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) base: OsString,
-    /// What is merged into
+    /// The side that is merged into
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) ours: OsString,
-    /// What is merged
+    /// The sides that are merged
     #[arg(value_hint = ValueHint::DirPath, required = true)]
     pub(crate) theirs: Vec<OsString>,
     #[command(flatten)]

@@ -62,16 +62,16 @@ pub(crate) struct Try {
     /// With --apply: write over what was changed meanwhile
     #[arg(long, requires = "apply", conflicts_with = "drop")]
     pub(crate) force: bool,
-    /// How long it may run
+    /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// A variable for it; may be repeated
     #[arg(long = "env", value_name = "K=V", value_parser = label)]
     pub(crate) envs: Vec<(String, String)>,
-    /// What it may reach
+    /// Network access
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub(crate) network: Network,
-    /// All that it may reach with `--network egress`: a host name (*.example.com for all below it) or IPv4 addresses
+    /// Allowlist for `--network egress`: a host name (*.example.com for all its subdomains) or IPv4 addresses
     /// such as 10.1.0.0/16; may be repeated
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a sandbox's workspace begins with, and what becomes of it.
+//! Workspaces of sandboxes: initial content, commits, restores, forks and changes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::history::label;
 use super::server::{Server, duration};
 
-/// What a workspace begins with.
+/// Initial content of a workspace.
 #[derive(Debug, Args)]
-pub(crate) struct Began {
+pub(crate) struct InitialContent {
     /// Begin with what this snapshot of the server holds; its whole id [default: an empty workspace]
     #[arg(long, value_name = "SNAPSHOT", group = "content")]
     pub(crate) snapshot: Option<String>,
     /// Begin with what this directory holds, without what .workspaceignore files name; it becomes a snapshot of the server
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, group = "content")]
     pub(crate) dir: Option<PathBuf>,
-    /// How the workspace is made [default: as the server chose]
+    /// Provider of the workspace [default: chosen by the server]
     #[arg(long, value_enum)]
     pub(crate) provider: Option<Provider>,
     /// When the files of --snapshot or --dir are written for it [default: auto]
@@ -25,7 +25,7 @@ pub(crate) struct Began {
     pub(crate) materialize: Option<Materialize>,
 }
 
-/// How a workspace is made.
+/// Provider of a workspace.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Provider {
     /// Changes lie over files that all share
@@ -107,16 +107,16 @@ pub(crate) struct SandboxFork {
     /// The sandbox
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
-    /// How many
+    /// Number of new sandboxes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) count: u32,
-    /// How long they live [default: as the server says, an hour]
+    /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// A label in addition to those of the sandbox; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// What to say about the snapshot that they are made from
+    /// Message of the snapshot that they are created from
     #[arg(short, long, value_name = "MSG")]
     pub(crate) message: Option<String>,
     #[command(flatten)]

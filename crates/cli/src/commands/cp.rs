@@ -6,11 +6,11 @@ use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::copy::{self, Inside};
-use crate::remote::{Client, Place, block_on, find};
+use crate::remote::{Client, ServerUrl, block_on, find};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
     let (to, from) = args.paths.split_last().ok_or_else(|| CommandError::usage("nothing to copy"))?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     let sides: Vec<Option<(&str, &str)>> = from.iter().map(|path| remote(path)).collect();
     let skipped = match (remote(to), sides.iter().flatten().count()) {
         (Some((sandbox, path)), 0) => block_on(put(context, &client, from, (sandbox, path)))?,
@@ -51,7 +51,7 @@ async fn put(
     copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
 }
 
-/// The name of a file, also where the path ends in `.` or `..`.
+/// Returns the name of a file, also where the path ends in `.` or `..`.
 fn local_name(path: &Path) -> Result<String> {
     let whole = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
     let whole = whole.map_err(|error| {

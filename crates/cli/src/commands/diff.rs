@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     Ok(Outcome::with_reservations_if(from.lacks_content || to.lacks_content))
 }
 
-/// What happened, and where.
+/// A difference as `--json` prints it.
 #[derive(Serialize)]
 struct DifferenceFields {
     path: TreePath,
@@ -55,7 +55,7 @@ struct DifferenceFields {
     patch: Option<String>,
 }
 
-/// What an entry is.
+/// One side of a difference as `--json` prints it.
 #[derive(Serialize)]
 struct SummaryFields {
     kind: NodeKind,
@@ -101,7 +101,7 @@ fn code(kind: &DifferenceKind) -> ChangeCode {
     }
 }
 
-/// A change in words that line up.
+/// Returns the name of a change, padded to a column.
 pub(super) fn word(change: ChangeCode) -> &'static str {
     match change {
         ChangeCode::Added => "added        ",
@@ -130,7 +130,7 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
     }
 }
 
-/// A path; that of the root is empty.
+/// Formats a path, with a slash if it is a directory. That of the root is empty.
 pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
     match path {
         b"" => "./".to_owned(),
@@ -138,7 +138,7 @@ pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
     }
 }
 
-/// The bits before and after, where they are what changed.
+/// Returns the bits before and after, where they are what changed.
 fn modes(difference: &Difference) -> String {
     match (&difference.old, &difference.new) {
         (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {

@@ -83,7 +83,7 @@ fn tree(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> {
     Ok(())
 }
 
-/// The same episodes, each followed by all that comes after it, oldest first.
+/// Sorts episodes so that each is followed by its descendants, oldest first.
 fn depth_first(episodes: Vec<Episode>) -> Vec<Episode> {
     let known: HashSet<EpisodeId> = episodes.iter().map(|episode| episode.id).collect();
     let mut children: HashMap<Option<EpisodeId>, Vec<Episode>> = HashMap::new();

@@ -1,28 +1,29 @@
 //! `workspace exec`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use workspace_api::processes::StartedCommand;
 
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::follow::End;
-use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, block_on, find, program, terminal};
+use crate::remote::output::End;
+use crate::remote::process::{self, Asked, CommandOptions, Over};
+use crate::remote::{Client, ServerUrl, block_on, find, program, terminal};
 use crate::signals::Signals;
 use crate::text;
 
-/// What a command whose time was up ends with, as with `timeout`.
+/// Exit status of a command that timed out, as with `timeout`.
 const TIMED_OUT: u8 = 124;
-/// What ends by a signal ends with this and its number.
+/// Exit status of a program that a signal ended, minus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
         refuse_json(context, "the output of a program")?;
     }
-    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(exec(context, &client, args)).map_err(CommandError::not_run)
 }
 
@@ -30,14 +31,18 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     let sandbox = find(client, &args.sandbox).await?;
     let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        return in_terminal(client, &sandbox, &terminal::Wanted { line: Some(line), cwd, envs, shell: None })
-            .await;
+        return in_terminal(
+            client,
+            &sandbox,
+            &terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None },
+        )
+        .await;
     }
     // From the start: an interruption between start and attendance would leave the command alone.
     let mut signals = if args.detach { None } else { Some(Signals::new()?) };
     let (timeout, stdin, unread) = (milliseconds(args.timeout), args.interactive, args.detach);
-    let order = Order { line, cwd, envs, timeout, stdin, unread };
-    let command = process::start(client, &sandbox, &order).await?;
+    let options = CommandOptions { line, cwd, envs, timeout, stdin, unread };
+    let command = process::start(client, &sandbox, &options).await?;
     let Some(signals) = &mut signals else { return started(context, &command) };
     let names = (sandbox.as_str(), command.as_str());
     match process::attend(client, names, args.interactive, (signals, Asked::PassOn), &mut context.output)
@@ -50,7 +55,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
     if context.output.json() {
-        context.output.record(&json!({ "commandId": command }))?;
+        context.output.record(&StartedCommand { command_id: command.to_owned() })?;
     } else {
         context.output.line(command)?;
     }
@@ -61,21 +66,21 @@ fn started(context: &mut Context, command: &str) -> Result<Outcome> {
 pub(super) async fn in_terminal(
     client: &Client,
     sandbox: &str,
-    wanted: &terminal::Wanted,
+    options: &terminal::TerminalOptions,
 ) -> Result<Outcome> {
-    match terminal::run(client, sandbox, wanted).await? {
+    match terminal::run(client, sandbox, options).await? {
         Ok(code) => Ok(Outcome::Exit(status(code))),
         Err(signal) => Err(CommandError::asked(signal)),
     }
 }
 
-/// The end of what ran, as that of this program.
+/// Maps the end of a command to the outcome of this program.
 pub(super) fn outcome(end: &End) -> Result<Outcome> {
     explain(end.failed.as_deref(), end.timed_out);
     Ok(ended(end.exit_code, end.timed_out))
 }
 
-/// Says why it ended, where it did not do so by itself.
+/// Prints why a command ended, if it did not exit by itself.
 pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
     if let Some(why) = failed {
         text::print_stderr(&format!("error: {why}"));
@@ -85,31 +90,27 @@ pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
     }
 }
 
-/// The status that it ended with.
+/// Returns the exit status of a command.
 pub(super) fn ended(exit_code: i32, timed_out: bool) -> Outcome {
     Outcome::Exit(if timed_out { TIMED_OUT } else { status(exit_code) })
 }
 
-/// Statuses have eight bits. A code that is none counts as killed.
+/// Maps an exit code to a status, which has eight bits. Other codes count as killed.
 fn status(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::try_from(BY_SIGNAL + 9).unwrap_or(u8::MAX))
 }
 
-/// Zero for no limit.
+/// Returns the timeout in milliseconds; 0 for none.
 pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Pairs as an object; of equal names the last counts.
-pub(super) fn pairs(pairs: &[(String, String)]) -> Value {
-    pairs
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.clone())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+/// Returns pairs as a map; of equal names the last counts.
+pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
+    pairs.iter().cloned().collect()
 }
 
-/// For commands whose output is somebody else's.
+/// Refuses `--json` for commands whose output is that of another program.
 pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));

@@ -43,7 +43,8 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Only one collection runs at a time. What the rules remove is gone by then.
+/// Creates the error for a collection that another one excludes. Snapshots that the rules remove are gone by
+/// then.
 fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     let is_refusal = matches!(error, StoreError::Refused(_));
     let failed = CommandError::from(error);
@@ -57,7 +58,7 @@ fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     }
 }
 
-/// What the rules leave; nothing when there are none.
+/// Applies the retention rules; `None` if there are none.
 fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
     let rules = Retention {
         keep_last: args.keep_last,

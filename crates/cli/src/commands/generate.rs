@@ -31,7 +31,7 @@ fn completions(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A page for every command that is not hidden.
+/// Writes a page for every command that is not hidden.
 fn manual(directory: &Path) -> io::Result<()> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
@@ -64,7 +64,7 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(man.get_filename()), page)
 }
 
-/// The arguments in the list of options as they are in the synopsis.
+/// Returns the arguments in the list of options as they are in the synopsis.
 fn with_marked_arguments(mut page: String, command: &Command) -> String {
     for arg in command.get_positionals() {
         let names = arg.get_value_names().unwrap_or_default().join(" ");
@@ -75,7 +75,8 @@ fn with_marked_arguments(mut page: String, command: &Command) -> String {
     page
 }
 
-/// What the help ends with, its headings as sections. The generator would put all of it under `EXTRA`.
+/// Renders the end of the help with its headings as sections. The generator would put all of it under
+/// `EXTRA`.
 fn closing_sections(after_help: &str) -> String {
     let mut out = String::new();
     for line in after_help.lines() {
@@ -95,7 +96,7 @@ fn closing_sections(after_help: &str) -> String {
     out
 }
 
-/// Text that roff prints as it is.
+/// Escapes a line for roff.
 fn roff_line(line: &str) -> String {
     let escaped = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
     if escaped.starts_with('.') { format!("\\&{escaped}") } else { escaped }

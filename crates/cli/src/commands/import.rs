@@ -72,14 +72,14 @@ fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
     }
 }
 
-/// The program that made a compressed file, by how the file begins.
+/// Returns the program that made a compressed file, by how the file begins.
 fn compression(start: &[u8]) -> Option<&'static str> {
     const BEGINNINGS: [(&[u8], &str); 4] =
         [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
     BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
 }
 
-/// A report names a thousand members of an archive.
+/// Warns of replaced members, of which the report names a thousand.
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(

@@ -22,7 +22,7 @@ struct Report {
     skipped: Vec<SkippedFields>,
 }
 
-/// What was asked for and what it became.
+/// A revision and its snapshot.
 #[derive(Serialize)]
 struct RevisionFields {
     revision: String,

@@ -1,13 +1,12 @@
 //! `workspace key`
 
-use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::keys::{CreateKey, CreatedKey, Key, KeyLimits, KeyList};
 
 use super::table;
 use crate::args::KeyCommand;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, Place, block_on, check_id};
+use crate::remote::{Client, ServerUrl, block_on, check_id};
 use crate::text;
 
 const PATH: &str = "/api/v1/keys";
@@ -15,41 +14,49 @@ const PATH: &str = "/api/v1/keys";
 pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome> {
     match command {
         KeyCommand::Ls { server } => {
-            let client = Client::new(Place::new(server)?);
-            list(context, &block_on(client.call(Method::GET, PATH, None))?)?;
+            let client = Client::new(ServerUrl::new(server)?);
+            list(context, &block_on(client.get::<KeyList>(PATH))?.items)?;
         }
         KeyCommand::Create(args) => {
-            let client = Client::new(Place::new(&args.server)?);
-            let owner = args.owner.as_ref().unwrap_or(&args.name);
-            let body = json!({ "name": args.name, "owner": owner, "role": args.role.as_str() });
-            let made = block_on(client.call(Method::POST, PATH, Some(&body)))?;
+            let client = Client::new(ServerUrl::new(&args.server)?);
+            let body = CreateKey {
+                name: args.name.clone(),
+                owner: args.owner.as_ref().unwrap_or(&args.name).clone(),
+                role: args.role.into(),
+                limits: KeyLimits::default(),
+            };
+            let made: CreatedKey = block_on(client.post(PATH, &body))?;
             if context.output.json() {
                 context.output.record(&made)?;
             } else {
-                context.output.line(table::text(&made, "key"))?;
-                text::print_stderr(&format!("note: its id is {}", table::text(&made, "id")));
+                context.output.line(&made.key)?;
+                text::print_stderr(&format!("note: its id is {}", made.id));
             }
         }
         KeyCommand::Rm { keys, server } => {
-            let client = Client::new(Place::new(server)?);
+            let client = Client::new(ServerUrl::new(server)?);
             for key in keys {
                 let path = format!("{PATH}/{}", check_id("key", key)?);
-                block_on(client.call(Method::DELETE, &path, None))?;
+                block_on(client.delete::<()>(&path))?;
             }
         }
     }
     Ok(Outcome::Done)
 }
 
-fn list(context: &mut Context, answer: &Value) -> Result<()> {
-    let keys = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn list(context: &mut Context, keys: &[Key]) -> Result<()> {
     if context.output.json() {
         return keys.iter().try_for_each(|key| context.output.record(key));
     }
-    let row = |key: &Value| {
-        let mut row = ["id", "name", "owner", "role"].map(|field| table::text(key, field)).to_vec();
-        row.extend([table::time(key, "createdAt"), table::time(key, "revokedAt")]);
-        row
+    let row = |key: &Key| {
+        vec![
+            key.id.clone(),
+            key.name.clone(),
+            key.owner.clone(),
+            key.role.as_str().to_owned(),
+            table::time(&key.created_at),
+            key.revoked_at.as_deref().map(table::time).unwrap_or_default(),
+        ]
     };
     let rows: Vec<_> = keys.iter().map(row).collect();
     table::print(&mut context.output, &["ID", "NAME", "OWNER", "ROLE", "MADE", "REVOKED"], &rows)

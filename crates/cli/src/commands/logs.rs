@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Duration;
 
-use hyper::Method;
 use tokio::time::timeout;
+use workspace_api::sandboxes::Logs as SandboxLogs;
 use workspace_state::Timestamp;
 
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::follow::{Did, Follower, To};
-use crate::remote::{Client, Place, block_on, check_id, find, process};
+use crate::remote::output::{Follower, OutputEvent, To};
+use crate::remote::{Client, ServerUrl, block_on, check_id, find, process};
 use crate::time;
 
-/// What is kept comes at once; after such a silence the rest is not printed yet.
-const QUIET: Duration = Duration::from_millis(500);
+/// Idle time after which all stored output has arrived. Stored output arrives without pauses.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 const NANOSECONDS: i64 = 1_000_000;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     super::exec::refuse_json(context, "what commands printed")?;
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
         match &args.command {
@@ -36,8 +36,7 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     if let Some(since) = args.since {
         path.push_str(&format!("&since={}", time::rfc3339(since)));
     }
-    let answer = client.call(Method::GET, &path, None).await?;
-    let text = answer["logs"].as_str().unwrap_or_default();
+    let text = client.get::<SandboxLogs>(&path).await?.logs;
     context.output.bytes(text.as_bytes())?;
     if !text.is_empty() && !text.ends_with('\n') {
         context.output.bytes(b"\n")?;
@@ -56,7 +55,7 @@ async fn one(
     loop {
         let waits = held.is_some() || !args.follow;
         let did = if waits {
-            match timeout(QUIET, follower.next()).await {
+            match timeout(IDLE_TIMEOUT, follower.next()).await {
                 Ok(did) => did?,
                 Err(_) => {
                     release(context, &mut held)?;
@@ -70,13 +69,13 @@ async fn one(
             follower.next().await?
         };
         match did {
-            Did::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
+            OutputEvent::Printed { to, data, time } if is_wanted(time, args.since) => match &mut held {
                 Some(tail) => tail.push(to, &data),
                 None => print(context, to, &data)?,
             },
-            Did::Printed { .. } => {}
-            Did::Gap { from, to } => process::warn_of_gap(from, to),
-            Did::Ended(_) => {
+            OutputEvent::Printed { .. } => {}
+            OutputEvent::Gap { from, to } => process::warn_of_gap(from, to),
+            OutputEvent::Ended(_) => {
                 release(context, &mut held)?;
                 return Ok(Outcome::Done);
             }

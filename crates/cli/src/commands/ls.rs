@@ -39,8 +39,8 @@ impl Lister<'_> {
         self.tree.list(directory)?.iter().try_for_each(|entry| self.print(&entry.name, entry))
     }
 
-    /// Everything below a directory, each directory before what it holds. The depth of a tree has no limit, so
-    /// this does not recurse.
+    /// Lists all entries below a directory, each directory before its entries. The depth of a tree has no
+    /// limit, so this does not recurse.
     fn list_below(&mut self, path: Vec<u8>, directory: &DirectoryNode) -> Result<()> {
         let mut open = vec![(path, self.tree.list(directory)?.into_iter())];
         while let Some((path, entries)) = open.last_mut() {

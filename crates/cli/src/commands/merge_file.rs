@@ -30,17 +30,17 @@ const COUNTED: usize = 127;
 /// Ours, the base, theirs.
 const VERSIONS: usize = 3;
 
-/// What is told with `--json`.
+/// Report as `--json` prints it.
 #[derive(Serialize)]
 struct Report<'a> {
     path: &'a str,
     /// Null if only one side changed it, or both did the same.
     strategy: Option<&'static str>,
-    /// How many are left.
+    /// Number of conflicts left.
     conflicts: usize,
     conflict: Option<&'a Conflict>,
     decided: Option<Decision>,
-    /// What the conflict would become.
+    /// Possible resolutions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     choices: Vec<Choice>,
     /// The result, with `-p`; missing if it is no text.
@@ -125,7 +125,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
 }
 
-/// What is typed counts more than what a policy says.
+/// Returns the merge rule: command line options override the policy.
 fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     let strategy = match args.kind {
         FileType::Auto => by_policy.strategy.as_deref(),
@@ -146,7 +146,7 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..by_policy.clone() }
 }
 
-/// When a file was written, for rules that go by it.
+/// Returns the modification time of a file, for rules that depend on it.
 fn written(path: &Path) -> Result<i64> {
     let modified =
         fs::metadata(path).and_then(|metadata| metadata.modified()).map_err(|error| unread(path, &error))?;

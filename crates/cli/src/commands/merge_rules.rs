@@ -8,7 +8,7 @@ use workspace_merge::{PathRule, Policy, Strategies};
 use crate::args::{MergeRules, MergeSide};
 use crate::error::{CommandError, Result, io_hint};
 
-/// What a file of rules says; nothing is said where there is none.
+/// Reads the policy from a file of rules; an empty one if there is no file.
 pub(super) fn policy(rules: &MergeRules) -> Result<Policy> {
     let Some(path) = &rules.policy else { return Ok(Policy::default()) };
     let text = fs::read(path).map_err(|error| {
@@ -29,7 +29,7 @@ fn unread(path: &Path, reason: &str) -> CommandError {
         .hint(r#"a list of rules looks like [{"path": "**/*.png", "onConflict": "theirs"}]; docs/merge.md has all fields"#)
 }
 
-/// How ours and theirs rank.
+/// Returns the priorities of ours and theirs.
 pub(super) fn priorities(rules: &MergeRules) -> (i64, i64) {
     let ranks = |side| i64::from(rules.priority == Some(side));
     (ranks(MergeSide::Ours), ranks(MergeSide::Theirs))

@@ -67,8 +67,8 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
 }
 
-/// The sides are the parents of what is made of them. A reference that stands at neither OURS nor BASE would lose what it
-/// stands at.
+/// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE: it
+/// would lose its snapshot.
 fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
     let there = match &new.references[..] {
         [(name, Expect::At(there))] => Some((name, *there)),
@@ -86,7 +86,7 @@ fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Resu
     Ok(new)
 }
 
-/// When a side was made, for rules that go by it: a directory is as it is now.
+/// Returns the time of a side, for rules that depend on it: that of a directory is now.
 fn made(name: &Name) -> i64 {
     match name {
         Name::Snapshot(snapshot) => snapshot.time.0,
@@ -105,7 +105,7 @@ struct Told {
     choices: Vec<Choice>,
 }
 
-/// What became of a merge.
+/// Result of a merge as `--json` prints it.
 #[derive(Serialize)]
 struct Fields {
     tree: String,

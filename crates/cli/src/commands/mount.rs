@@ -39,7 +39,7 @@ pub(crate) fn umount(args: &Umount) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Where there is nothing, nothing is mounted; the library speaks of mounting, for which it could be made.
+/// Maps the error for a directory that does not exist: nothing is mounted there.
 fn not_mounted(error: MountError, directory: &Path) -> MountError {
     match error {
         MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -49,7 +49,7 @@ fn not_mounted(error: MountError, directory: &Path) -> MountError {
     }
 }
 
-/// The process that serves a view.
+/// Runs the process that serves a view.
 pub(crate) fn serve(args: ServeView) -> Result<Outcome> {
     daemon_main(args.words)?;
     Ok(Outcome::Done)

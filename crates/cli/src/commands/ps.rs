@@ -1,20 +1,20 @@
 //! `workspace ps`
 
-use hyper::Method;
-use serde_json::Value;
+use workspace_api::processes::{Command, CommandList};
+use workspace_api::sandboxes::Sandbox;
 
 use super::table;
 use crate::args::Ps;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, Place, block_on, find, list};
+use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text;
 
-/// As many as the server tells of.
+/// Largest number of commands that the server lists.
 const COMMANDS: u32 = 1_000;
 
 pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
-    let client = Client::new(Place::new(&args.server)?);
+    let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         match &args.sandbox {
             Some(sandbox) => commands(context, &client, sandbox, args.quiet).await,
@@ -24,17 +24,20 @@ pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
 }
 
 /// Lists sandboxes.
-pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Value], quiet: bool) -> Result<Outcome> {
+pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Sandbox], quiet: bool) -> Result<Outcome> {
     if context.output.json() {
         sandboxes.iter().try_for_each(|sandbox| context.output.record(sandbox))?;
     } else if quiet {
-        sandboxes.iter().try_for_each(|sandbox| context.output.line(table::text(sandbox, "id")))?;
+        sandboxes.iter().try_for_each(|sandbox| context.output.line(&sandbox.id))?;
     } else {
-        let row = |sandbox: &Value| {
-            let mut row =
-                ["id", "name", "state", "template"].map(|field| table::text(sandbox, field)).to_vec();
-            row.push(table::time(sandbox, "expiresAt"));
-            row
+        let row = |sandbox: &Sandbox| {
+            vec![
+                sandbox.id.clone(),
+                sandbox.name.clone().unwrap_or_default(),
+                sandbox.state.clone(),
+                sandbox.template.clone(),
+                table::time(&sandbox.expires_at),
+            ]
         };
         let rows: Vec<_> = sandboxes.iter().map(row).collect();
         table::print(&mut context.output, &["ID", "NAME", "STATE", "TEMPLATE", "EXPIRES"], &rows)?;
@@ -45,12 +48,11 @@ pub(super) fn sandboxes(context: &mut Context, sandboxes: &[Value], quiet: bool)
 async fn commands(context: &mut Context, client: &Client, sandbox: &str, quiet: bool) -> Result<Outcome> {
     let sandbox = find(client, sandbox).await?;
     let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS}");
-    let answer = client.call(Method::GET, &path, None).await?;
-    let commands = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let commands = client.get::<CommandList>(&path).await?.items;
     if context.output.json() {
         commands.iter().try_for_each(|command| context.output.record(command))?;
     } else if quiet {
-        commands.iter().try_for_each(|command| context.output.line(table::text(command, "commandId")))?;
+        commands.iter().try_for_each(|command| context.output.line(&command.command_id))?;
     } else {
         let rows: Vec<_> = commands.iter().map(row).collect();
         table::print(&mut context.output, &["ID", "STATE", "EXIT", "STARTED", "COMMAND"], &rows)?;
@@ -58,12 +60,12 @@ async fn commands(context: &mut Context, client: &Client, sandbox: &str, quiet: 
     Ok(Outcome::Done)
 }
 
-fn row(command: &Value) -> Vec<String> {
+fn row(command: &Command) -> Vec<String> {
     vec![
-        table::text(command, "commandId"),
-        table::text(command, "state"),
-        table::text(command, "exitCode"),
-        table::time(command, "startedAt"),
-        text::first_line(&table::text(command, "command")).into_owned(),
+        command.command_id.clone(),
+        command.state.clone(),
+        command.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+        table::time(&command.started_at),
+        text::first_line(&command.command).into_owned(),
     ]
 }

@@ -1,4 +1,4 @@
-//! What is said about a new snapshot, shared by the commands that make one.
+//! Metadata of a new snapshot, shared by the commands that make one.
 
 use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
 

@@ -51,12 +51,12 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
     move_to(context, &store, &args.name, previous, to)
 }
 
-/// `workspace branch`
+/// Runs `workspace branch`.
 pub(crate) fn branch(context: &mut Context, naming: &Naming) -> Result<Outcome> {
     naming_command(context, naming, "", |name| !name.starts_with(TAGS))
 }
 
-/// `workspace tag`
+/// Runs `workspace tag`.
 pub(crate) fn tag(context: &mut Context, naming: &Naming) -> Result<Outcome> {
     naming_command(context, naming, TAGS, |name| name.starts_with(TAGS))
 }

@@ -1,4 +1,4 @@
-//! What is printed about a new snapshot, shared by the commands that make one.
+//! Report on a new snapshot, shared by the commands that make one.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fields::SnapshotFields;
 use crate::text::print_stderr;
 
-/// What became of what was read.
+/// Report on a new snapshot.
 #[derive(Serialize)]
 pub(super) struct Report<More> {
     /// Each name of a file counts.
@@ -20,7 +20,7 @@ pub(super) struct Report<More> {
     pub(super) symlinks: u64,
     pub(super) bytes: u64,
     pub(super) skipped: Vec<SkippedFields>,
-    /// What only one command has to say.
+    /// Fields of one command only.
     #[serde(flatten)]
     pub(super) more: More,
 }

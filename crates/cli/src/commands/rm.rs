@@ -57,7 +57,7 @@ fn target(store: &Store, name: &str) -> Result<SnapshotId> {
     })
 }
 
-/// How many episodes lead to one of these snapshots.
+/// Counts the episodes that lead to one of these snapshots.
 fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     if ids.is_empty() {
         return Ok(0);
@@ -66,7 +66,7 @@ fn count_episodes(store: &Store, ids: &[SnapshotId]) -> Result<u64> {
     Ok(episodes.iter().filter(|episode| ids.contains(&episode.snapshot)).count() as u64)
 }
 
-/// The store refuses this too; here the person learns what to type instead.
+/// Fails with a hint if a snapshot is referenced. The store refuses that, too, but without a hint.
 fn check_unreferenced(store: &Store, ids: &[SnapshotId], going: &[String]) -> Result<()> {
     let references = References::read(store)?;
     for id in ids {

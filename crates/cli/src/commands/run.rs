@@ -2,39 +2,39 @@
 
 use std::time::Duration;
 
-use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
 
-use crate::args::{Making, Run};
+use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::process::{self, Asked, Order, Over};
-use crate::remote::{Client, Place, block_on, program, terminal};
+use crate::remote::process::{self, Asked, CommandOptions, Over};
+use crate::remote::{Client, ServerUrl, block_on, program, terminal};
 use crate::signals::Signals;
 use crate::text;
 
 /// A sandbox outlives its command by this, so that the command's own end comes first.
-const AFTERWARDS: Duration = Duration::from_secs(60);
+const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 /// Servers give every sandbox that much when nobody says more.
-const USUAL: Duration = Duration::from_secs(3_600);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::refuse_json(context, "the output of a program")?;
-    let client = Client::new(Place::new(&args.server).map_err(CommandError::not_run)?);
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(run_in_sandbox(context, &client, args)).map_err(CommandError::not_run)
 }
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
-    let life = args.timeout.map(|timeout| timeout + AFTERWARDS).filter(|life| *life > USUAL);
-    let making = create(client, &args.making, life);
-    tokio::pin!(making);
+    let life = args.timeout.map(|timeout| timeout + LIFETIME_MARGIN).filter(|life| *life > DEFAULT_LIFETIME);
+    let request = create_request(&args.options, life);
+    let creation = create(client, &request);
+    tokio::pin!(creation);
     let (sandbox, asked) = tokio::select! {
-        made = &mut making => (made?, None),
+        made = &mut creation => (made?, None),
         // Whether it was made is only known when the server answers.
-        signal = signals.next() => (making.await?, Some(signal)),
+        signal = signals.next() => (creation.await?, Some(signal)),
     };
-    let id = sandbox["id"].as_str().unwrap_or_default();
+    let id = sandbox.id.as_str();
     let over = match asked {
         Some(signal) => Err(CommandError::asked(signal)),
         None => inside(context, client, id, args, &mut signals).await,
@@ -43,7 +43,7 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         text::print_stderr(&format!("note: the sandbox {id} is kept; `workspace sandbox rm {id}` ends it"));
         return over;
     }
-    let removed = client.call(Method::DELETE, &format!("/api/v1/sandboxes/{id}"), None).await;
+    let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
     let over = over?;
     removed.map_err(|error| {
         error.hint(format!("`workspace sandbox rm {id}` ends the sandbox, which is still there"))
@@ -60,16 +60,16 @@ async fn inside(
 ) -> Result<Outcome> {
     let line = program(&args.words);
     if args.terminal {
-        let wanted = terminal::Wanted { line: Some(line), ..terminal::Wanted::default() };
-        return super::exec::in_terminal(client, id, &wanted).await;
+        let options = terminal::TerminalOptions { line: Some(line), ..terminal::TerminalOptions::default() };
+        return super::exec::in_terminal(client, id, &options).await;
     }
-    let order = Order {
+    let options = CommandOptions {
         line,
         timeout: super::exec::milliseconds(args.timeout),
         stdin: args.interactive,
-        ..Order::default()
+        ..CommandOptions::default()
     };
-    let command = process::start(client, id, &order).await?;
+    let command = process::start(client, id, &options).await?;
     let over =
         process::attend(client, (id, &command), args.interactive, (signals, Asked::End), &mut context.output)
             .await?;
@@ -79,48 +79,31 @@ async fn inside(
     }
 }
 
-/// Makes a sandbox.
-pub(super) async fn create(client: &Client, making: &Making, life: Option<Duration>) -> Result<Value> {
-    create_with(client, making, life, json!({})).await
+/// Returns the request for a sandbox with these options.
+pub(super) fn create_request(options: &SandboxOptions, life: Option<Duration>) -> CreateSandbox {
+    CreateSandbox {
+        template: options.template.clone(),
+        name: options.name.clone(),
+        unique_name: options.name.is_some() && !options.allow_duplicate_name,
+        envs: super::exec::pairs(&options.envs),
+        timeout_seconds: life.map(|life| life.as_secs()),
+        resources: Resources {
+            cpu: options.cpu.clone(),
+            memory: options.memory.clone(),
+            disk: options.disk.clone(),
+            processes: None,
+        },
+        network: options.network.into(),
+        egress_allow: (!options.allowed.is_empty()).then(|| options.allowed.clone()),
+        labels: super::exec::pairs(&options.labels),
+        ..CreateSandbox::default()
+    }
 }
 
-/// The same, with more fields.
-pub(super) async fn create_with(
-    client: &Client,
-    making: &Making,
-    life: Option<Duration>,
-    more: Value,
-) -> Result<Value> {
-    let mut resources = json!({});
-    for (field, value) in [("cpu", &making.cpu), ("memory", &making.memory), ("disk", &making.disk)] {
-        if let Some(value) = value {
-            resources[field] = json!(value);
-        }
-    }
-    let mut body = json!({
-        "template": making.template,
-        "envs": super::exec::pairs(&making.envs),
-        "labels": super::exec::pairs(&making.labels),
-        "network": making.network.as_str(),
-        "resources": resources,
-    });
-    if let Some(name) = &making.name {
-        body["name"] = json!(name);
-        if !making.allow_duplicate_name {
-            body["uniqueName"] = json!(true);
-        }
-    }
-    if !making.allowed.is_empty() {
-        body["egressAllow"] = json!(making.allowed);
-    }
-    if let Some(life) = life {
-        body["timeoutSeconds"] = json!(life.as_secs());
-    }
-    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
-        body.extend(more);
-    }
-    let sandbox = client.call(Method::POST, "/api/v1/sandboxes", Some(&body)).await?;
-    for missing in sandbox["notApplied"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+/// Creates a sandbox and warns of limits that could not be applied.
+pub(super) async fn create(client: &Client, request: &CreateSandbox) -> Result<Sandbox> {
+    let sandbox: Sandbox = client.post("/api/v1/sandboxes", request).await?;
+    for missing in &sandbox.not_applied {
         text::print_stderr(&format!("warning: {missing}"));
     }
     Ok(sandbox)

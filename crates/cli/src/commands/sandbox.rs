@@ -6,14 +6,15 @@ mod upload;
 
 use std::time::Duration;
 
-use hyper::Method;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use workspace_api::sandboxes::{DeletedSandbox, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
 
 use super::table;
 use crate::args::{SandboxCommand, Server};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Place, block_on, find, list};
+use crate::remote::{Client, ServerUrl, block_on, find, list};
 use crate::text::shown_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
@@ -25,7 +26,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         }
         SandboxCommand::Create(args) => {
             let made = upload::create(context, &args)?;
-            show(context, &made, |made| vec![table::text(made, "id")])
+            show(context, &made, |made| vec![made.id.clone()])
         }
         SandboxCommand::Get(args) => {
             let found = with(&args.server, async |client| one(client, &args.sandbox, "").await)?;
@@ -36,7 +37,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         }),
         SandboxCommand::Extend { sandbox, by, server } => {
             let extended = with(&server, async |client| extend(client, &sandbox, by).await)?;
-            show(context, &extended, |sandbox| vec![format!("expires {}", table::time(sandbox, "expiresAt"))])
+            show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| change(label)).collect::<Result<Vec<_>>>()?;
@@ -56,11 +57,15 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
 }
 
 fn with<T>(server: &Server, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let client = Client::new(Place::new(server)?);
+    let client = Client::new(ServerUrl::new(server)?);
     block_on(work(&client))
 }
 
-fn show(context: &mut Context, record: &Value, lines: impl Fn(&Value) -> Vec<String>) -> Result<Outcome> {
+fn show<T: Serialize>(
+    context: &mut Context,
+    record: &T,
+    lines: impl Fn(&T) -> Vec<String>,
+) -> Result<Outcome> {
     if context.output.json() {
         context.output.record(record)?;
     } else {
@@ -69,7 +74,7 @@ fn show(context: &mut Context, record: &Value, lines: impl Fn(&Value) -> Vec<Str
     Ok(Outcome::Done)
 }
 
-/// The query for some of the sandboxes.
+/// Returns the query that filters sandboxes.
 fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
     let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
@@ -86,75 +91,78 @@ fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> 
     Ok(query)
 }
 
-/// As it stands in a query.
+/// Percent-encodes a query value.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(escape).collect()
 }
 
-async fn one(client: &Client, sandbox: &str, below: &str) -> Result<Value> {
+async fn one<T: DeserializeOwned>(client: &Client, sandbox: &str, below: &str) -> Result<T> {
     let id = find(client, sandbox).await?;
-    client.call(Method::GET, &format!("/api/v1/sandboxes/{id}{below}"), None).await
+    client.get(&format!("/api/v1/sandboxes/{id}{below}")).await
 }
 
-fn get(context: &mut Context, sandbox: &Value) -> Result<Outcome> {
+fn get(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     if context.output.json() {
         context.output.record(sandbox)?;
         return Ok(Outcome::Done);
     }
-    let bytes = |field: &str| sandbox["resources"][field].as_u64().map(shown_bytes).unwrap_or_default();
-    let mut fields: Vec<(&str, String)> =
-        ["id", "name", "owner", "state", "template", "runtime", "snapshot", "provider", "network"]
-            .iter()
-            .map(|field| (*field, table::text(sandbox, field)))
-            .collect();
-    let allowed = sandbox["egressAllow"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    fields.extend(allowed.map(|allowed| ("allowed", allowed.to_owned())));
-    fields.push(("reason", table::text(sandbox, "stateReason")));
-    fields.push(("made", table::time(sandbox, "createdAt")));
-    fields.push(("expires", table::time(sandbox, "expiresAt")));
-    fields.push(("cpu", table::text(&sandbox["resources"], "cpu")));
-    fields.push(("memory", bytes("memory")));
-    fields.push(("disk", bytes("disk")));
-    fields.push(("processes", table::text(&sandbox["resources"], "processes")));
-    fields.push(("agent", if sandbox["agentConnected"] == true { "connected" } else { "away" }.to_owned()));
+    let optional = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut fields = vec![
+        ("id", sandbox.id.clone()),
+        ("name", optional(&sandbox.name)),
+        ("owner", sandbox.owner.clone()),
+        ("state", sandbox.state.clone()),
+        ("template", sandbox.template.clone()),
+        ("runtime", sandbox.runtime.clone()),
+        ("snapshot", optional(&sandbox.snapshot)),
+        ("provider", optional(&sandbox.provider)),
+        ("network", sandbox.network.clone()),
+    ];
+    let allowed = sandbox.egress_allow.iter().flatten();
+    fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));
+    fields.push(("reason", optional(&sandbox.state_reason)));
+    fields.push(("made", table::time(&sandbox.created_at)));
+    fields.push(("expires", table::time(&sandbox.expires_at)));
+    fields.push(("cpu", sandbox.resources.cpu.clone()));
+    fields.push(("memory", shown_bytes(sandbox.resources.memory)));
+    fields.push(("disk", shown_bytes(sandbox.resources.disk)));
+    fields.push(("processes", sandbox.resources.processes.to_string()));
+    fields.push(("agent", if sandbox.agent_connected { "connected" } else { "away" }.to_owned()));
     fields.extend(lines_of_labels(sandbox).into_iter().map(|label| ("label", label)));
-    let missing = sandbox["notApplied"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    fields.extend(missing.map(|missing| ("missing", missing.to_owned())));
+    fields.extend(sandbox.not_applied.iter().map(|missing| ("missing", missing.clone())));
     fields.retain(|(_, value)| !value.is_empty());
     table::fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
 }
 
-fn lines_of_labels(sandbox: &Value) -> Vec<String> {
-    let labels = sandbox["labels"].as_object().into_iter().flatten();
-    labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect()
+fn lines_of_labels(sandbox: &Sandbox) -> Vec<String> {
+    sandbox.labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], keep: bool) -> Result<Outcome> {
     for sandbox in sandboxes {
         let id = find(client, sandbox).await?;
         let path = format!("/api/v1/sandboxes/{id}{}", if keep { "?keepWorkspace=true" } else { "" });
-        let kept = client.call(Method::DELETE, &path, None).await?;
+        let kept: Option<DeletedSandbox> = client.delete(&path).await?;
+        let kept = kept.unwrap_or(DeletedSandbox { id, workspace_path: None, snapshot: None });
         if context.output.json() {
-            let record = if kept.is_null() { json!({ "id": id }) } else { kept };
-            context.output.record(&record)?;
+            context.output.record(&kept)?;
         } else if keep {
-            let field = if kept["snapshot"].is_null() { "workspacePath" } else { "snapshot" };
-            context.output.line(table::text(&kept, field))?;
+            context.output.line(kept.snapshot.or(kept.workspace_path).unwrap_or_default())?;
         }
     }
     Ok(Outcome::Done)
 }
 
-async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Value> {
+async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox> {
     let id = find(client, sandbox).await?;
-    let body = json!({ "seconds": by.as_secs() });
-    client.call(Method::POST, &format!("/api/v1/sandboxes/{id}/extend"), Some(&body)).await
+    let body = ExtendSandbox { seconds: by.as_secs() };
+    client.post(&format!("/api/v1/sandboxes/{id}/extend"), &body).await
 }
 
-/// A label to set, or one without a value to remove.
+/// Parses a change of a label: a name and its value, or `None` to remove it.
 fn change(text: &str) -> Result<(String, Option<String>)> {
     match (text.split_once('='), text.strip_suffix('-')) {
         (Some((name, value)), _) if !name.is_empty() => Ok((name.to_owned(), Some(value.to_owned()))),
@@ -164,41 +172,36 @@ fn change(text: &str) -> Result<(String, Option<String>)> {
     }
 }
 
-async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<String>)]) -> Result<Value> {
+async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<String>)]) -> Result<Sandbox> {
     let id = find(client, sandbox).await?;
     let path = format!("/api/v1/sandboxes/{id}");
-    let found = client.call(Method::GET, &path, None).await?;
+    let found: Sandbox = client.get(&path).await?;
     if changes.is_empty() {
         return Ok(found);
     }
-    let mut labels = found["labels"].as_object().cloned().unwrap_or_default();
+    let mut labels = found.labels;
     for (name, value) in changes {
         match value {
-            Some(value) => drop(labels.insert(name.clone(), json!(value))),
+            Some(value) => drop(labels.insert(name.clone(), value.clone())),
             None => drop(labels.remove(name)),
         }
     }
-    client.call(Method::PATCH, &path, Some(&json!({ "labels": labels }))).await
+    client.patch(&path, &UpdateSandbox { labels }).await
 }
 
-fn stats(context: &mut Context, stats: &Value) -> Result<Outcome> {
+fn stats(context: &mut Context, stats: &SandboxStats) -> Result<Outcome> {
     if context.output.json() {
         context.output.record(stats)?;
         return Ok(Outcome::Done);
     }
-    let bytes = |part: &str, field: &str| stats[part][field].as_u64().map(shown_bytes).unwrap_or_default();
+    let of = |usage: u64, limit: Option<u64>| {
+        format!("{} of {}", shown_bytes(usage), limit.map(shown_bytes).unwrap_or_default())
+    };
     let fields = [
-        (
-            "cpu",
-            format!(
-                "{:.1} % of {}",
-                stats["cpu"]["usage"].as_f64().unwrap_or_default(),
-                table::text(&stats["cpu"], "limit")
-            ),
-        ),
-        ("memory", format!("{} of {}", bytes("memory", "usage"), bytes("memory", "limit"))),
-        ("disk", format!("{} of {}", bytes("disk", "usage"), bytes("disk", "limit"))),
-        ("processes", table::text(stats, "processes")),
+        ("cpu", format!("{:.1} % of {}", stats.cpu.usage, stats.cpu.limit)),
+        ("memory", of(stats.memory.usage, Some(stats.memory.limit))),
+        ("disk", of(stats.disk.usage, stats.disk.limit)),
+        ("processes", stats.processes.to_string()),
     ];
     table::fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)

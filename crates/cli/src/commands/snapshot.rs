@@ -40,12 +40,12 @@ fn parents(store: &Store, texts: &[String]) -> Result<Vec<SnapshotId>> {
     texts.iter().map(|text| Ok(names::snapshot(store, text)?.id)).collect()
 }
 
-/// What was left out.
+/// Returns the entries that were skipped.
 pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
     report.skipped.iter().map(SkippedFields::of).collect()
 }
 
-/// Whether content is missing that a snapshot could have held. Sockets and the like never are part of one.
+/// Returns true if content is missing that a snapshot can hold. Sockets and the like never are part of one.
 pub(super) fn lacks_content(report: &SnapshotReport) -> bool {
     report.skipped.iter().any(|skipped| skipped.reason.is_loss())
 }

@@ -1,52 +1,61 @@
 //! `workspace status`
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use workspace_api::system::{Health, ReadinessCheck, ReadinessReport};
 
 use super::table;
 use crate::args::Status;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Place, block_on};
+use crate::remote::{Client, ServerUrl, block_on};
 
-/// How it is said that a server cannot do its work.
+/// Exit status for a server that is not ready.
 const NOT_READY: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
-    let client = Client::new(Place::new(&args.server)?);
-    let (health, ready) = block_on(async {
-        let look = async |path| client.look(path).await.map_err(|failure| client.explain(failure));
-        Ok((look("/health").await?.1, look("/ready").await?.1))
+    let client = Client::new(ServerUrl::new(&args.server)?);
+    let answers = block_on(async {
+        let health: Option<Health> = client.probe("/health").await.map_err(|error| client.explain(error))?;
+        let ready: Option<ReadinessReport> =
+            client.probe("/ready").await.map_err(|error| client.explain(error))?;
+        Ok(health.zip(ready))
     })?;
-    let Some(works) = ready["ready"].as_bool() else {
+    let Some((health, ready)) = answers else {
         return Err(CommandError::failed(format!(
             "what answers at {} is no workspace server",
-            client.place.url
+            client.server.url
         ))
         .hint("check --server or WORKSPACE_SERVER"));
     };
-    let checks = ready["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let works = ready.ready;
+    let fields =
+        Fields { url: &client.server.url, version: &health.version, ready: works, checks: &ready.checks };
     if context.output.json() {
-        let version = &health["version"];
-        context.output.record(
-            &json!({ "url": client.place.url, "version": version, "ready": works, "checks": checks }),
-        )?;
+        context.output.record(&fields)?;
     } else {
-        print(context, &client.place.url, &health, works, checks)?;
+        print(context, &fields)?;
     }
     Ok(if works { Outcome::Done } else { Outcome::Exit(NOT_READY) })
 }
 
-fn print(context: &mut Context, url: &str, health: &Value, works: bool, checks: &[Value]) -> Result<()> {
-    let fields = [
-        ("server", url.to_owned()),
-        ("version", table::text(health, "version")),
-        ("ready", if works { "yes" } else { "no" }.to_owned()),
+#[derive(Serialize)]
+struct Fields<'a> {
+    url: &'a str,
+    version: &'a str,
+    ready: bool,
+    checks: &'a [ReadinessCheck],
+}
+
+fn print(context: &mut Context, fields: &Fields<'_>) -> Result<()> {
+    let lines = [
+        ("server", fields.url.to_owned()),
+        ("version", fields.version.to_owned()),
+        ("ready", if fields.ready { "yes" } else { "no" }.to_owned()),
     ];
-    table::fields(&mut context.output, &fields)?;
-    for check in checks {
-        let said = table::text(check, "message");
-        let said = if check["ok"] == true { said } else { format!("FAILED: {said}") };
-        table::fields(&mut context.output, &[(&table::text(check, "name"), said)])?;
+    table::fields(&mut context.output, &lines)?;
+    for check in fields.checks {
+        let said = if check.ok { check.message.clone() } else { format!("FAILED: {}", check.message) };
+        table::fields(&mut context.output, &[(&check.name, said)])?;
     }
     Ok(())
 }

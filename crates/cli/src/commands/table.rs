@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
-
 use crate::error::Result;
 use crate::output::Output;
 use crate::text::shown_text;
@@ -36,20 +34,10 @@ pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<(
     Ok(())
 }
 
-/// A field as text; nothing for none.
-pub(super) fn text(record: &Value, field: &str) -> String {
-    match &record[field] {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// A time of the API, to the second.
-pub(super) fn time(record: &Value, field: &str) -> String {
-    let text = text(record, field);
-    match crate::time::parse(&text, &crate::time::now()) {
+/// Returns a time of the API to the second, or the text itself if it is none.
+pub(super) fn time(text: &str) -> String {
+    match crate::time::parse(text, &crate::time::now()) {
         Some(time) => crate::time::shown(time),
-        None => text,
+        None => text.to_owned(),
     }
 }

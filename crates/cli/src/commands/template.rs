@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use hyper::Method;
-use serde_json::Value;
+use workspace_api::error_codes;
+use workspace_api::templates::Template;
 use workspace_state::Progress as _;
 
 use super::table;
@@ -15,21 +16,20 @@ use crate::args::TemplateCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::progress::Bars;
-use crate::remote::{Client, Failure, Place, block_on};
+use crate::remote::{Client, RequestError, ServerUrl, block_on};
 
 pub(crate) fn run(context: &mut Context, command: &TemplateCommand) -> Result<Outcome> {
     match command {
-        TemplateCommand::Ls { server } => list(context, &Client::new(Place::new(server)?)),
+        TemplateCommand::Ls { server } => list(context, &Client::new(ServerUrl::new(server)?)),
         TemplateCommand::Import { name, source, server } => {
-            import(context, &Client::new(Place::new(server)?), name, source)
+            import(context, &Client::new(ServerUrl::new(server)?), name, source)
         }
-        TemplateCommand::Rm { names, server } => remove(&Client::new(Place::new(server)?), names),
+        TemplateCommand::Rm { names, server } => remove(&Client::new(ServerUrl::new(server)?), names),
     }
 }
 
 fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
-    let answer = block_on(client.call(Method::GET, "/api/v1/templates", None))?;
-    let templates = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+    let templates: Vec<Template> = block_on(client.get("/api/v1/templates"))?;
     if context.output.json() {
         templates.iter().try_for_each(|template| context.output.record(template))?;
     } else {
@@ -39,13 +39,13 @@ fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn row(template: &Value) -> Vec<String> {
-    let here = if template["present"] == true { "yes" } else { "no" };
-    let mut description = table::text(template, "description");
-    if let Some(fetch) = template["fetch"].as_str() {
+fn row(template: &Template) -> Vec<String> {
+    let here = if template.present { "yes" } else { "no" };
+    let mut description = template.description.clone();
+    if let Some(fetch) = &template.fetch {
         description.push_str(&format!(" ({fetch})"));
     }
-    vec![table::text(template, "name"), here.to_owned(), description]
+    vec![template.name.clone(), here.to_owned(), description]
 }
 
 fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> Result<Outcome> {
@@ -62,12 +62,12 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     if let Some(error) = failed_read.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
         return Err(unreadable(source, &error));
     }
-    let template = sent.map_err(|failure| explain(failure, client, name))?;
+    let template: Template = sent.map_err(|failure| explain(failure, client, name))?;
     if context.output.json() {
         context.output.record(&template)?;
     } else {
-        let size = template["size"].as_u64().unwrap_or_default();
-        context.output.line(format!("{} {size} bytes", table::text(&template, "name")))?;
+        let size = template.size.unwrap_or_default();
+        context.output.line(format!("{} {size} bytes", template.name))?;
     }
     Ok(Outcome::Done)
 }
@@ -76,21 +76,21 @@ fn unreadable(source: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot read {}: {error}", source.display())).hint(io_hint(error))
 }
 
-/// What to do about an import that the server refused.
-fn explain(failure: Failure, client: &Client, name: &str) -> CommandError {
-    let hint = if failure.is("INVALID_REQUEST") {
+/// Explains a refused import.
+fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
+    let hint = if failure.is(error_codes::INVALID_REQUEST) {
         "what is taken: a tar of a root filesystem, what `docker save` writes, or an OCI layout; plain, gzip or zstd"
             .to_owned()
-    } else if failure.is("TEMPLATE_EXISTS") {
+    } else if failure.is(error_codes::TEMPLATE_EXISTS) {
         format!("give another name, or remove that one first: `workspace template rm {name}`")
-    } else if failure.is("FORBIDDEN") {
+    } else if failure.is(error_codes::FORBIDDEN) {
         "only admins import templates: use a key of that role".to_owned()
-    } else if failure.is("NOT_IMPLEMENTED") {
+    } else if failure.is(error_codes::NOT_IMPLEMENTED) {
         "load the image where the server's containers come from, and name it with `--template`".to_owned()
     } else {
-        return failure.explain(&client.place);
+        return failure.explain(&client.server);
     };
-    CommandError { hints: vec![hint], ..failure.explain(&client.place) }
+    CommandError { hints: vec![hint], ..failure.explain(&client.server) }
 }
 
 /// An archive that is sent.
@@ -102,7 +102,7 @@ struct Archive {
     packing: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The archive, wherever it is.
+/// Opens the archive: a file, a directory, or stdin for `-`.
 fn open(source: &Path) -> io::Result<Archive> {
     if source == Path::new("-") {
         return Ok(Archive { reader: Box::new(io::stdin()), size: None, packing: None });
@@ -149,12 +149,12 @@ impl Read for Sending {
 
 fn remove(client: &Client, names: &[String]) -> Result<Outcome> {
     for name in names {
-        block_on(client.call(Method::DELETE, &path(name), None))?;
+        block_on(client.delete::<()>(&path(name)))?;
     }
     Ok(Outcome::Done)
 }
 
-/// A name may hold slashes, which mean something in a path.
+/// Returns the URL path of a template. A name may contain slashes, which are escaped.
 fn path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let escaped = name

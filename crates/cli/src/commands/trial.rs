@@ -29,7 +29,7 @@ use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::local::{self, Home, Order, Over};
+use crate::local::{self, CommandOptions, Home, Over};
 use crate::output::Output;
 use crate::remote::program;
 use crate::signals::Signals;
@@ -38,12 +38,12 @@ use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
 /// A tree with fewer entries is written out for the sandbox at once.
-const FEW: u64 = 1_000;
+const LARGE_TREE: u64 = 1_000;
 
 /// The template that is this system.
 const BASE: &str = "base";
 
-/// What to do on other systems.
+/// Hint for other systems.
 const ELSEWHERE: &str =
     "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
@@ -84,19 +84,19 @@ struct Trial<'a> {
 /// A program that has run.
 struct Ran {
     end: End,
-    /// What the directory held, and what it would hold.
+    /// Snapshots of the directory before and after.
     before: Snapshot,
     after: Snapshot,
     changes: InsightDiff,
-    /// What was made that a snapshot of the directory would leave out.
+    /// Created files that a snapshot of the directory ignores.
     ignored: Vec<Vec<u8>>,
-    /// What was made that no snapshot holds.
+    /// Created files that no snapshot can hold.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
     keys: mpsc::Receiver<Vec<u8>>,
 }
 
-/// What is told with `--json`.
+/// Report as `--json` prints it.
 #[derive(Serialize)]
 struct Report {
     directory: String,
@@ -138,7 +138,7 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// What the directory holds now, and whether that is much.
+    /// Takes a snapshot of the directory. Returns it, and true if it is large.
     fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not noted: who drops everything has a directory of which the store knows what it knew before.
@@ -150,7 +150,7 @@ impl Trial<'_> {
         if tree.entry(".workspaceignore")?.is_some() {
             print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
         }
-        Ok((report.snapshot, report.files + report.directories + report.symlinks >= FEW))
+        Ok((report.snapshot, report.files + report.directories + report.symlinks >= LARGE_TREE))
     }
 
     fn new_snapshot(&self, when: &str, parents: Vec<SnapshotId>) -> NewSnapshot {
@@ -188,13 +188,17 @@ impl Trial<'_> {
             }
         };
         let aside = self.context.output.json();
-        let order =
-            Order { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout, aside };
+        let options = CommandOptions {
+            line: program(&self.args.words),
+            envs: self.envs(),
+            timeout: self.args.timeout,
+            aside,
+        };
         let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !aside;
         let (over, keys) = if on_terminal {
-            local::run_in_terminal(home.service(), &sandbox, order, signals).await?
+            local::run_in_terminal(home.service(), &sandbox, options, signals).await?
         } else {
-            local::run(home.service(), &sandbox, order, signals).await?
+            local::run(home.service(), &sandbox, options, signals).await?
         };
         match over {
             Over::Asked(signal) => Err(CommandError::asked(signal)),
@@ -272,7 +276,7 @@ impl Trial<'_> {
     }
 }
 
-/// Network that the arguments allow the program.
+/// Returns the network that the arguments allow the program.
 fn reach(args: &Try) -> Result<Reach> {
     let allowed = &args.allowed;
     match args.network {
@@ -290,7 +294,7 @@ fn reach(args: &Try) -> Result<Reach> {
     }
 }
 
-/// The directory that is meant, if it is one that can be tried on.
+/// Returns the directory that is meant, if it is one that can be tried on.
 fn directory(given: &Path) -> Result<PathBuf> {
     let cannot = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
@@ -309,7 +313,7 @@ fn directory(given: &Path) -> Result<PathBuf> {
         .hint("go to the directory that the program works on, or name it: `workspace try --dir DIR -- …`"))
 }
 
-/// The store is never part of a snapshot.
+/// Notes that the store is never part of a snapshot, if it is in the directory.
 fn note_store(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {

@@ -62,7 +62,7 @@ pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     Ok(Outcome::with_reservations_if(lost || !report.damage.is_empty()))
 }
 
-/// Whether the repaired store has, or may have, less than it had.
+/// Returns true if the repaired store has lost, or may have lost, something.
 fn has_lost(rebuilt: &RebuildReport) -> bool {
     !rebuilt.lost.is_empty() || rebuilt.log_damaged || rebuilt.old_unreadable
 }

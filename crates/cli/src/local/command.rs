@@ -17,15 +17,15 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// What to run.
+/// Command to run.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct CommandOptions {
     /// A line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) envs: BTreeMap<String, String>,
-    /// As long as it likes, when not said.
+    /// Timeout; none by default.
     pub(crate) timeout: Option<Duration>,
-    /// Whether all that it prints goes to stderr.
+    /// Send all output to stderr.
     pub(crate) aside: bool,
 }
 
@@ -33,20 +33,20 @@ pub(crate) struct Order {
 pub(crate) async fn run(
     service: &Service,
     sandbox: &str,
-    order: Order,
+    options: CommandOptions,
     signals: &mut Signals,
 ) -> Result<(Over, mpsc::Receiver<Vec<u8>>)> {
     let request = RunRequest {
-        command: order.line,
-        envs: order.envs,
-        timeout: Some(order.timeout.unwrap_or_default()),
+        command: options.line,
+        envs: options.envs,
+        timeout: Some(options.timeout.unwrap_or_default()),
         stdin: true,
         block: true,
         cwd: None,
     };
     let handle = service.run(&SCOPE, sandbox, request).await?;
     let mut output = handle.output(0).await?;
-    let mut shown = Shown { aside: order.aside, closed: false };
+    let mut shown = Shown { aside: options.aside, closed: false };
     let mut given = stdin();
     let over = {
         let passing = pass(service, sandbox, &handle.id, &mut given);
@@ -130,10 +130,10 @@ pub(super) async fn give(
     }
 }
 
-/// Where output goes.
+/// Destination of output.
 struct Shown {
     aside: bool,
-    /// Whether whoever read it has gone away.
+    /// True once the reader closed it.
     closed: bool,
 }
 

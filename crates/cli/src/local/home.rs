@@ -18,19 +18,19 @@ use workspace_sandbox::{
 };
 use workspace_state::{SnapshotId, Store};
 
-use super::left::{self, Claim, Note};
+use super::leftovers::{self, Claim, Note};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 
-/// Where such places are, below the XDG cache directory.
-const PLACES: &str = "elevo-workspace/try";
+/// Directory of such places below the XDG cache directory.
+const DIRECTORIES: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
 /// Longer than anybody takes to think about it.
-const LIFE: Duration = Duration::from_secs(30 * 86_400);
+const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 /// More than any machine has: the user's own limits are enough.
-const PLENTY: u64 = 1 << 50;
+const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES: u32 = 32_768;
 const BASE: &str = "base";
 
@@ -44,8 +44,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A new one, for a sandbox made from a snapshot of a store. It lies outside `apart`. What others left that were killed is
-    /// cleared away.
+    /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
+    /// leftovers of killed processes.
     pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
         let (directory, claim) = new_directory(apart)?;
         let note = Note { store: absolute(store.path()), snapshot };
@@ -65,14 +65,14 @@ impl Home {
         }
         let (service, catalog) = started?;
         if let Some(places) = directory.parent() {
-            Self::clear_left(places).await;
+            Self::clear_leftovers(places).await;
         }
         Ok(Self { directory, service, catalog, _claim: claim })
     }
 
     /// Ends what is left of processes that were killed. What cannot be ended stays for the next.
-    async fn clear_left(places: &Path) {
-        for (directory, claim) in left::find(places) {
+    async fn clear_leftovers(places: &Path) {
+        for (directory, claim) in leftovers::find(places) {
             let Some(note) = Note::read(&directory) else { continue };
             let Ok(store) = Store::open(&note.store) else { continue };
             let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
@@ -108,7 +108,7 @@ impl Home {
         let creator =
             Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
         let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
-        let new = NewSandbox { materialize, timeout: Some(LIFE), ..new };
+        let new = NewSandbox { materialize, timeout: Some(LIFETIME), ..new };
         let made = match self.service.create(creator.clone(), new.clone()).await {
             // Where nothing can be loaded as it is read, all of it is written.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
@@ -170,7 +170,7 @@ fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
     removed.map_err(|error| error.to_string())
 }
 
-/// The guest agent's program, which is beside this one.
+/// Returns the guest agent's program, which is beside this one.
 fn agent(program: &Path) -> Result<PathBuf> {
     let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
     let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
@@ -185,15 +185,15 @@ fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Resources {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
-        memory: PLENTY,
-        disk: PLENTY,
+        memory: UNLIMITED_BYTES,
+        disk: UNLIMITED_BYTES,
         processes: PROCESSES,
     };
     Settings {
         store: absolute(store.path()),
         lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
-        timeout: LIFE,
-        lifetime: LIFE,
+        timeout: LIFETIME,
+        lifetime: LIFETIME,
         default_resources: all,
         max_resources: all,
         pool: 0,
@@ -205,13 +205,14 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A directory of this process's own, outside `apart`: on the user's disk if that can be, which has room.
+/// Creates a directory of this process's own, outside `apart`: on the user's disk if possible, which has
+/// room.
 pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(PLACES), apart) {
+        match make_below(&parent.join(DIRECTORIES), apart) {
             Ok(Some(made)) => return Ok(made),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use workspace_sandbox::{End, Piece, Service, Size, TerminalRequest};
 
-use super::command::{Order, give, lost};
+use super::command::{CommandOptions, give, lost};
 use super::{Over, SCOPE};
 use crate::error::Result;
 use crate::screen::{self, Raw};
@@ -18,22 +18,22 @@ use crate::stdin::stdin;
 pub(crate) async fn run(
     service: &Service,
     sandbox: &str,
-    order: Order,
+    options: CommandOptions,
     signals: &mut Signals,
 ) -> Result<(Over, mpsc::Receiver<Vec<u8>>)> {
     let _raw = Raw::enter()?;
-    let mut envs = order.envs;
+    let mut envs = options.envs;
     if let Ok(term) = std::env::var("TERM") {
         envs.entry("TERM".to_owned()).or_insert(term);
     }
-    let request = TerminalRequest { size: size(), shell: None, command: Some(order.line), cwd: None, envs };
+    let request = TerminalRequest { size: size(), shell: None, command: Some(options.line), cwd: None, envs };
     let handle = service.open_terminal(&SCOPE, sandbox, request).await?;
     let mut output = handle.output(0).await?;
     let mut resized = signal(SignalKind::window_change()).map_err(|error| failed(&error))?;
     let mut keys = stdin();
     let over = {
         let typing = type_all(service, sandbox, &handle.id, &mut keys);
-        let limit = limit(order.timeout);
+        let limit = limit(options.timeout);
         tokio::pin!(typing, limit);
         let (mut typed, mut timed_out) = (false, false);
         loop {

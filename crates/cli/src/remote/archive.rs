@@ -19,7 +19,7 @@ const METADATA_MAX: u64 = 4 << 30;
 
 /// Why an archive could not be made or unpacked.
 #[derive(Debug)]
-pub(crate) enum ArchiveProblem {
+pub(crate) enum CopyError {
     /// The system says no.
     Io { path: PathBuf, error: io::Error },
     /// The archive itself could not be read or written.
@@ -28,11 +28,11 @@ pub(crate) enum ArchiveProblem {
     Refused(String),
 }
 
-type Done<T = ()> = Result<T, ArchiveProblem>;
+type Done<T = ()> = Result<T, CopyError>;
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveProblem {
+fn at(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     let path = path.to_owned();
-    move |error| ArchiveProblem::Io { path, error }
+    move |error| CopyError::Io { path, error }
 }
 
 /// Writes files and directories under new names. What cannot be copied is named.
@@ -43,7 +43,7 @@ pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> Done<Vec<Pa
     for (path, name) in sources {
         add(&mut builder, path, Path::new(name), &mut skipped)?;
     }
-    builder.into_inner().and_then(|mut to| to.flush()).map_err(ArchiveProblem::Archive)?;
+    builder.into_inner().and_then(|mut to| to.flush()).map_err(CopyError::Archive)?;
     Ok(skipped)
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn unpack(mut from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
         limits: ArchiveLimits { entries: ENTRIES_MAX, metadata: METADATA_MAX, ..ArchiveLimits::default() },
         cancel: Cancel::new(),
     };
-    let problem = |error| problem(error, directory);
+    let problem = |error| copy_error(error, directory);
     let mut extractor = Extractor::new(directory, options).map_err(problem)?;
     extractor.extract(&mut from).map_err(problem)?;
     let report = extractor.report();
@@ -87,16 +87,12 @@ pub(crate) fn unpack(mut from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
     Ok(report.skipped.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
 }
 
-fn problem(error: ArchiveError, directory: &Path) -> ArchiveProblem {
+fn copy_error(error: ArchiveError, directory: &Path) -> CopyError {
     match error {
-        ArchiveError::Extract { path, source } => {
-            ArchiveProblem::Io { path: directory.join(path), error: source }
-        }
-        ArchiveError::Read { source } => ArchiveProblem::Archive(source),
-        ArchiveError::Refused { .. } | ArchiveError::TooLarge { .. } => {
-            ArchiveProblem::Refused(error.to_string())
-        }
-        other => ArchiveProblem::Archive(io::Error::other(other)),
+        ArchiveError::Extract { path, source } => CopyError::Io { path: directory.join(path), error: source },
+        ArchiveError::Read { source } => CopyError::Archive(source),
+        ArchiveError::Refused { .. } | ArchiveError::TooLarge { .. } => CopyError::Refused(error.to_string()),
+        other => CopyError::Archive(io::Error::other(other)),
     }
 }
 
@@ -141,7 +137,7 @@ mod tests {
             fs::write(place.path().join("secret"), "s").unwrap();
             fs::create_dir(place.path().join("in")).unwrap();
             let done = unpack(&archive(members)[..], &place.path().join("in/root"));
-            assert!(matches!(done, Err(ArchiveProblem::Refused(_))), "{members:?}: {done:?}");
+            assert!(matches!(done, Err(CopyError::Refused(_))), "{members:?}: {done:?}");
             assert!(
                 !place.path().join("out").exists() && !place.path().join("in/out").exists(),
                 "{members:?}"
@@ -164,7 +160,7 @@ mod tests {
         ];
         for (number, members) in hostile.into_iter().enumerate() {
             let done = unpack(&archive(members)[..], &place.path().join(number.to_string()));
-            assert!(matches!(done, Err(ArchiveProblem::Refused(_))), "{done:?}");
+            assert!(matches!(done, Err(CopyError::Refused(_))), "{done:?}");
             assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o7777, 0o700);
         }
     }
@@ -180,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packed_files_are_unpacked() {
         let place = tempfile::tempdir().unwrap();
         let from = place.path().join("from");
         fs::create_dir_all(from.join("below")).unwrap();

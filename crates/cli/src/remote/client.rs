@@ -11,103 +11,133 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use workspace_api::error_codes;
 
 use super::stream::Stream;
-use super::{Failure, Place, Problem};
+use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
 
-/// A server may ask for patience; longer than this nobody has it.
+/// Longest `Retry-After` that is waited for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
-/// A wait that is worth a word.
-const NOTICEABLE: Duration = Duration::from_secs(2);
+/// Shortest wait that is announced.
+const ANNOUNCED_WAIT: Duration = Duration::from_secs(2);
 
-/// How much of an upload is read at once, and how much waits to be sent.
-const PIECE: usize = 256 << 10;
-const PIECES: usize = 4;
+/// Size of a chunk of an upload in bytes.
+const CHUNK_SIZE: usize = 256 << 10;
+/// Number of chunks that wait to be sent.
+const CHUNKS_QUEUED: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
 /// A server.
 pub(crate) struct Client {
-    pub(crate) place: Place,
-    /// A connection that waits for the next request.
+    pub(crate) server: ServerUrl,
+    /// Idle connection for the next request.
     idle: RefCell<Option<Sender>>,
 }
 
 impl Client {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, idle: RefCell::default() }
+    pub(crate) fn new(server: ServerUrl) -> Self {
+        Self { server, idle: RefCell::default() }
     }
 
-    /// Asks, and takes the answer as JSON; `null` where there is none to take.
-    pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let answer = self.ask(method, path, body).await;
-        answer.map_err(|failure| failure.explain(&self.place))
+    /// Sends a GET request and parses the response.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.ask(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
     }
 
-    /// The same, for who wants to know what went wrong. Waits when the server says that it has heard enough for now.
-    pub(crate) async fn ask(
+    /// Sends a POST request with a JSON body and parses the response.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        self.try_post(path, body).await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Like [`Self::post`], for a caller that handles some failures itself.
+    pub(crate) async fn try_post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, RequestError> {
+        self.ask(Method::POST, path, Some(json(body)?)).await
+    }
+
+    /// Sends a PATCH request with a JSON body and parses the response.
+    pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        let sent = async { self.ask(Method::PATCH, path, Some(json(body)?)).await };
+        sent.await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Sends a DELETE request and parses the response.
+    pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.ask(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Sends a request, again after a wait when the server says that the key's rate is used up. An empty response reads
+    /// as `null`.
+    async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+        body: Option<Bytes>,
+    ) -> Result<T, RequestError> {
         loop {
-            let failure = match self.ask_once(&method, path, body).await {
-                Ok(answer) => return Ok(answer),
+            let failure = match self.ask_once(&method, path, body.as_ref()).await {
+                Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
                 Err(failure) => failure,
             };
             let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
                 return Err(failure);
             };
-            if wait >= NOTICEABLE {
+            if wait >= ANNOUNCED_WAIT {
                 text::print_stderr(&format!("note: the key's rate is used up; waiting {} s", wait.as_secs()));
             }
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn ask_once(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn ask_once(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Bytes>,
+    ) -> Result<Bytes, RequestError> {
         let (response, sender) = self.send(method, path, body, None).await?;
         let response = checked(response).await?;
         let bytes = collected(response).await?;
         *self.idle.borrow_mut() = Some(sender);
-        if bytes.is_empty() {
-            return Ok(Value::Null);
-        }
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+        Ok(bytes)
     }
 
-    /// Asks whatever the status of the answer, which comes with it.
-    pub(crate) async fn look(&self, path: &str) -> Result<(u16, Value), Failure> {
+    /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
+    pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
         let (response, _) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
         let bytes = collected(response).await?;
         match serde_json::from_slice(&bytes) {
-            Ok(value) => Ok((status.as_u16(), value)),
-            Err(_) => Err(Failure::Answered(Box::new(Problem::new(status, None, &bytes)))),
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_data() => Ok(None),
+            Err(_) => Err(RequestError::Api(Box::new(ApiError::new(status, None, &bytes)))),
         }
     }
 
-    /// Asks for a stream, on a connection of its own.
+    /// Opens a stream on a connection of its own.
     pub(crate) async fn open(
         &self,
         path: &str,
         header: Option<(HeaderName, String)>,
-    ) -> Result<Incoming, Failure> {
+    ) -> Result<Incoming, RequestError> {
         Ok(self.open_with_head(path, header).await?.into_body())
     }
 
-    /// The same, with what was said before it.
+    /// Like [`Self::open`], with the head of the response.
     pub(crate) async fn open_with_head(
         &self,
         path: &str,
         header: Option<(HeaderName, String)>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, header).await?;
         let response = checked(response).await?;
         // Without a sender the connection would be closed.
@@ -118,43 +148,41 @@ impl Client {
         Ok(response)
     }
 
-    /// Sends what `source` holds, as it is read; the answer as JSON.
-    pub(crate) async fn upload(
+    /// Uploads the content of `source` as it is read, and parses the response.
+    pub(crate) async fn upload<T: DeserializeOwned>(
         &self,
         method: &Method,
         path: &str,
         source: Box<dyn Read + Send>,
-    ) -> Result<Value> {
-        self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.place))
+    ) -> Result<T> {
+        self.try_upload(method, path, source).await.map_err(|failure| failure.explain(&self.server))
     }
 
-    /// The same, for a caller that explains some failures better.
-    pub(crate) async fn try_upload(
+    /// Like [`Self::upload`], for a caller that handles some failures itself.
+    pub(crate) async fn try_upload<T: DeserializeOwned>(
         &self,
         method: &Method,
         path: &str,
         source: Box<dyn Read + Send>,
-    ) -> Result<Value, Failure> {
-        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
-        let stream = Stream::connect(&self.place).await?;
+    ) -> Result<T, RequestError> {
+        let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
+        let stream = Stream::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
         let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
         let request = request.body(StreamBody::new(pieces(source)));
-        let request = request.map_err(|error| Failure::Unreachable(format!("bad request: {error}")))?;
+        let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
         let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
-        let bytes = collected(response).await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Failure::Lost(format!("an answer is not JSON: {error}")))
+        parse(&collected(response).await?)
     }
 
     async fn send(
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&Bytes>,
         header: Option<(HeaderName, String)>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
+    ) -> Result<(Response<Incoming>, Sender), RequestError> {
         let request = self.request(method, path, body, header.as_ref())?;
         let idle = self.idle.borrow_mut().take();
         if let Some(mut sender) = idle
@@ -165,7 +193,7 @@ impl Client {
                 // The server closed the connection meanwhile, and has seen nothing of the request.
                 Err(mut failed) => match failed.take_message() {
                     Some(request) => return self.send_anew(request).await,
-                    None => return Err(Failure::Lost(failed.into_error().to_string())),
+                    None => return Err(RequestError::Disconnected(failed.into_error().to_string())),
                 },
             }
         }
@@ -176,9 +204,9 @@ impl Client {
     async fn send_anew(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, Sender), Failure> {
-        let stream = Stream::connect(&self.place).await?;
-        let lost = |error: hyper::Error| Failure::Lost(error.to_string());
+    ) -> Result<(Response<Incoming>, Sender), RequestError> {
+        let stream = Stream::connect(&self.server).await?;
+        let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
             // Whoever waits for an answer is told how it ended.
@@ -192,9 +220,9 @@ impl Client {
         &self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<&Bytes>,
         header: Option<&(HeaderName, String)>,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
+    ) -> Result<Request<Full<Bytes>>, RequestError> {
         let mut request = self.head(method, path);
         if let Some((name, value)) = header {
             request = request.header(name, value.as_str());
@@ -202,35 +230,37 @@ impl Client {
         let bytes = match body {
             Some(body) => {
                 request = request.header(CONTENT_TYPE, "application/json");
-                Bytes::from(body.to_string())
+                body.clone()
             }
             None => Bytes::new(),
         };
-        request.body(Full::new(bytes)).map_err(|error| Failure::Unreachable(format!("bad request: {error}")))
+        request
+            .body(Full::new(bytes))
+            .map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
     }
 
     fn head(&self, method: &Method, path: &str) -> Builder {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.place.prefix))
-            .header(HOST, self.place.authority());
-        match &self.place.key {
+            .uri(format!("{}{path}", self.server.prefix))
+            .header(HOST, self.server.authority());
+        match &self.server.key {
             Some(key) => request.header(AUTHORIZATION, format!("Bearer {key}")),
             None => request,
         }
     }
 
-    /// What a failure means here.
-    pub(crate) fn explain(&self, failure: Failure) -> CommandError {
-        failure.explain(&self.place)
+    /// Explains a failure to the user.
+    pub(crate) fn explain(&self, failure: RequestError) -> CommandError {
+        failure.explain(&self.server)
     }
 }
 
-/// What a source holds, piece by piece. It may wait, so it is read in a thread of its own.
+/// Returns the content of a source as a stream. Reading may block, so it happens in a thread.
 fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::channel(CHUNKS_QUEUED);
     std::thread::spawn(move || {
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; CHUNK_SIZE];
         loop {
             let piece = match source.read(&mut buffer) {
                 Ok(0) => return,
@@ -247,25 +277,41 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
     futures_util::stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)))
 }
 
-/// How long the server wants to hear nothing of this key.
-fn wanted_wait(failure: &Failure) -> Option<Duration> {
+/// Returns `Retry-After` of a rate limit error.
+fn wanted_wait(failure: &RequestError) -> Option<Duration> {
     match failure {
-        Failure::Answered(problem) if problem.name == "RATE_LIMITED" => problem.retry_after,
+        RequestError::Api(error) if failure.is(error_codes::RATE_LIMITED) => error.retry_after,
         _ => None,
     }
 }
 
-async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+fn json(body: &impl Serialize) -> Result<Bytes, RequestError> {
+    let json = serde_json::to_vec(body);
+    json.map(Bytes::from).map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
+    serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
+        true => RequestError::Malformed(error.to_string()),
+        false => RequestError::Disconnected(format!("an answer is not JSON: {error}")),
+    })
+}
+
+async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
     if response.status().is_success() {
         return Ok(response);
     }
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let status = response.status();
     let body = collected(response).await?;
-    Err(Failure::Answered(Box::new(Problem::new(status, retry_after.map(Duration::from_secs), &body))))
+    Err(RequestError::Api(Box::new(ApiError::new(status, retry_after.map(Duration::from_secs), &body))))
 }
 
-async fn collected(response: Response<Incoming>) -> Result<Bytes, Failure> {
-    let body = response.into_body().collect().await.map_err(|error| Failure::Lost(error.to_string()))?;
+async fn collected(response: Response<Incoming>) -> Result<Bytes, RequestError> {
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| RequestError::Disconnected(error.to_string()))?;
     Ok(body.to_bytes())
 }

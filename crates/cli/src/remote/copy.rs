@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 use tokio::sync::mpsc;
 use workspace_state::Progress as _;
 
-use super::archive::{self, ArchiveProblem};
-use super::follow::{Did, End, Follower, To};
-use super::input::{Input, PIECE};
-use super::process::{self, Order};
+use super::archive::{self, CopyError};
+use super::input::{INPUT_MAX, Input};
+use super::output::{End, Follower, OutputEvent, To};
+use super::process::{self, CommandOptions};
 use super::{Client, quote, script};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
@@ -19,10 +19,10 @@ use crate::signals::Signals;
 use crate::text;
 
 const SIGKILL: i32 = 9;
-/// What may be on its way in without an answer.
-const AHEAD: u64 = 4 * script::IN;
-/// Pieces between the thread with the archive and the connection.
-const WAITING: usize = 4;
+/// Largest number of bytes sent without an acknowledgement.
+const IN_FLIGHT_MAX: u64 = 4 * script::IN;
+/// Number of pieces queued between the thread with the archive and the connection.
+const QUEUE_LENGTH: usize = 4;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
 pub(crate) struct Inside {
@@ -31,7 +31,7 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// A path as it was typed, below `/workspace` if it is relative.
+    /// Parses a path, which is below `/workspace` if it is relative.
     pub(crate) fn new(typed: &str) -> Result<Self> {
         let mut parts: Vec<&str> = Vec::new();
         if !typed.starts_with('/') {
@@ -57,7 +57,7 @@ impl Inside {
         &self.name
     }
 
-    /// This as a directory to put something into, under that name.
+    /// Returns the path of a name in this directory.
     pub(crate) fn with(&self, name: &str) -> Self {
         Self { directory: self.path(), name: name.to_owned() }
     }
@@ -67,13 +67,13 @@ impl Inside {
     }
 }
 
-/// Whether there is a directory of that name in the sandbox.
+/// Returns true if the sandbox has a directory at that path.
 pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> Result<bool> {
-    let order = Order { line: quote(["test", "-d", path]), ..Order::default() };
-    let command = process::start(client, sandbox, &order).await?;
+    let options = CommandOptions { line: quote(["test", "-d", path]), ..CommandOptions::default() };
+    let command = process::start(client, sandbox, &options).await?;
     let mut follower = Follower::new(client, sandbox, &command);
     loop {
-        if let Did::Ended(end) = follower.next().await? {
+        if let OutputEvent::Ended(end) = follower.next().await? {
             return Ok(end.exit_code == 0);
         }
     }
@@ -88,9 +88,10 @@ pub(crate) async fn put(
 ) -> Result<Vec<PathBuf>> {
     let directory = sources.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
     let files = sources.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
-    let order = Order { line: script::unpack(&directory), stdin: true, ..Order::default() };
-    let command = process::start(client, sandbox, &order).await?;
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let options =
+        CommandOptions { line: script::unpack(&directory), stdin: true, ..CommandOptions::default() };
+    let command = process::start(client, sandbox, &options).await?;
+    let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let packing = thread::spawn(move || archive::pack(&files, Pieces { sender, piece: Vec::new() }));
     let mut copying = Copying::new(client, sandbox, &command, progress)?;
     let over = copying.put(receiver).await;
@@ -106,8 +107,10 @@ pub(crate) async fn get(
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let line = script::pack(&from.directory, &from.name);
-    let command = process::start(client, sandbox, &Order { line, stdin: true, ..Order::default() }).await?;
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let command =
+        process::start(client, sandbox, &CommandOptions { line, stdin: true, ..CommandOptions::default() })
+            .await?;
+    let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
         thread::spawn(move || archive::unpack(Arriving { receiver, piece: Vec::new(), at: 0 }, &to));
     let mut copying = Copying::new(client, sandbox, &command, progress)?;
@@ -115,7 +118,7 @@ pub(crate) async fn get(
     copying.finish(over, unpacking).await
 }
 
-/// How `tar` ended, or that the other side of the archive gave up first.
+/// End of a copy: of `tar`, or of the local side of the archive before it.
 enum Over {
     Ended(End),
     GivenUp,
@@ -128,7 +131,7 @@ struct Copying<'a> {
     input: Input<'a>,
     signals: Signals,
     progress: &'a Bars,
-    /// What `tar` has to say.
+    /// Stderr of `tar`.
     said: Vec<u8>,
 }
 
@@ -155,7 +158,7 @@ impl<'a> Copying<'a> {
                     Heard::Ended(end) => return Ok(Over::Ended(end)),
                     Heard::Nothing => {}
                 },
-                piece = pieces.recv(), if !closed && sent < taken + AHEAD => {
+                piece = pieces.recv(), if !closed && sent < taken + IN_FLIGHT_MAX => {
                     let piece = piece.unwrap_or_default();
                     closed = piece.is_empty();
                     self.input.give(&piece, closed).await?;
@@ -191,24 +194,26 @@ impl<'a> Copying<'a> {
         }
     }
 
-    fn hear(&mut self, did: Did) -> Result<Heard> {
+    fn hear(&mut self, did: OutputEvent) -> Result<Heard> {
         match did {
-            Did::Printed { to: To::Stdout, data, .. } => Ok(Heard::Printed(data)),
-            Did::Printed { to: To::Stderr, data, .. } => {
+            OutputEvent::Printed { to: To::Stdout, data, .. } => Ok(Heard::Printed(data)),
+            OutputEvent::Printed { to: To::Stderr, data, .. } => {
                 self.said.extend_from_slice(&data);
                 Ok(Heard::Nothing)
             }
-            Did::Gap { .. } => Err(CommandError::failed("part of the archive was not kept by the server")
-                .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
-            Did::Ended(end) => Ok(Heard::Ended(end)),
+            OutputEvent::Gap { .. } => {
+                Err(CommandError::failed("part of the archive was not kept by the server")
+                    .hint("its setting OUTPUT_KEEP must be at least 8m for copies"))
+            }
+            OutputEvent::Ended(end) => Ok(Heard::Ended(end)),
         }
     }
 
-    /// What became of it. A copy that failed leaves nothing running.
+    /// Returns the result of a copy. After a failure, `tar` is killed.
     async fn finish(
         self,
         over: Result<Over>,
-        work: JoinHandle<Result<Vec<PathBuf>, ArchiveProblem>>,
+        work: JoinHandle<Result<Vec<PathBuf>, CopyError>>,
     ) -> Result<Vec<PathBuf>> {
         self.progress.end();
         if !matches!(over, Ok(Over::Ended(_))) {
@@ -217,8 +222,7 @@ impl<'a> Copying<'a> {
             drop(process::kill(self.client, sandbox, command, SIGKILL).await);
         }
         let over = over?;
-        let worked =
-            work.join().unwrap_or_else(|_| Err(ArchiveProblem::Archive(io::ErrorKind::Other.into())));
+        let worked = work.join().unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
         match (over, worked) {
             // What only follows from the other side's error is not worth telling.
             (Over::Ended(end), worked) if end.exit_code != 0 && !is_a_cause(&worked) => {
@@ -235,11 +239,11 @@ enum Heard {
     Nothing,
 }
 
-fn is_a_cause(worked: &Result<Vec<PathBuf>, ArchiveProblem>) -> bool {
+fn is_a_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match worked {
-        Ok(_) | Err(ArchiveProblem::Archive(_)) => false,
-        Err(ArchiveProblem::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
-        Err(ArchiveProblem::Refused(_)) => true,
+        Ok(_) | Err(CopyError::Archive(_)) => false,
+        Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
+        Err(CopyError::Refused(_)) => true,
     }
 }
 
@@ -257,19 +261,19 @@ fn refused(end: &End, said: &[u8]) -> CommandError {
     }
 }
 
-fn explain(problem: ArchiveProblem) -> CommandError {
-    match problem {
-        ArchiveProblem::Io { path, error } => {
+fn explain(error: CopyError) -> CommandError {
+    match error {
+        CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
         }
-        ArchiveProblem::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
+        CopyError::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
             .hint("part of it may have been copied"),
-        ArchiveProblem::Refused(reason) => CommandError::failed(reason)
+        CopyError::Refused(reason) => CommandError::failed(reason)
             .hint("what came before it was copied; do not trust what is in this sandbox"),
     }
 }
 
-/// Where an archive is written to: pieces for the connection.
+/// Writer of an archive that sends pieces to the connection.
 struct Pieces {
     sender: mpsc::Sender<Vec<u8>>,
     piece: Vec<u8>,
@@ -277,9 +281,9 @@ struct Pieces {
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(PIECE - self.piece.len());
+        let taken = bytes.len().min(INPUT_MAX - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
-        if self.piece.len() == PIECE {
+        if self.piece.len() == INPUT_MAX {
             self.flush()?;
         }
         Ok(taken)
@@ -294,7 +298,7 @@ impl Write for Pieces {
     }
 }
 
-/// Where an archive is read from: what came over the connection.
+/// Reader of an archive that receives pieces from the connection.
 struct Arriving {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
@@ -316,7 +320,7 @@ impl Read for Arriving {
     }
 }
 
-/// Names what was left out.
+/// Warns of files that were left out.
 pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;

@@ -17,7 +17,7 @@ pub(super) struct TooLong;
 /// Makes events of bytes as they come.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// What came; everything before `from` is done with.
+    /// Received bytes; those before `from` are consumed.
     bytes: Vec<u8>,
     from: usize,
     /// Up to where there is no end of a line.
@@ -34,7 +34,7 @@ impl Parser {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next event that is whole; none if more bytes are needed for it.
+    /// Returns the next event that is whole; none if more bytes are needed for it.
     pub(super) fn next(&mut self) -> Result<Option<Event>, TooLong> {
         while let Some(length) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
             let end = self.looked + length;

@@ -1,18 +1,18 @@
-//! What a command is given to read.
+//! Input of a command.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use hyper::Method;
-use serde_json::json;
 use tokio::sync::mpsc;
+use workspace_api::error_codes;
+use workspace_api::processes::CommandInput;
 
 use super::Client;
-use super::patience::Patience;
+use super::backoff::Backoff;
 use crate::error::{CommandError, Result};
 use crate::stdin::READ;
 
-/// How much goes at once: in base64 less than a request may have.
-pub(super) const PIECE: usize = 1 << 20;
+/// Largest number of bytes in one request, whose body is limited.
+pub(super) const INPUT_MAX: usize = 1 << 20;
 
 /// The input of a command.
 pub(super) struct Input<'a> {
@@ -25,10 +25,10 @@ impl<'a> Input<'a> {
         Self { client, path: format!("/api/v1/sandboxes/{sandbox}/process/{command}/stdin") }
     }
 
-    /// Gives all that comes, then closes the input.
+    /// Forwards all input, then closes stdin.
     pub(super) async fn pass(&self, mut from: mpsc::Receiver<Vec<u8>>) -> Result<()> {
         while let Some(mut piece) = from.recv().await {
-            while piece.len() + READ <= PIECE
+            while piece.len() + READ <= INPUT_MAX
                 && let Ok(more) = from.try_recv()
             {
                 piece.extend_from_slice(&more);
@@ -40,25 +40,27 @@ impl<'a> Input<'a> {
         self.give(&[], true).await.map(|_| ())
     }
 
-    /// Gives a piece. Whether the command takes more.
+    /// Writes a piece. Returns false if the command reads no more.
     pub(super) async fn give(&self, data: &[u8], close: bool) -> Result<bool> {
         let mut left = data;
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
-            patience.wait().await;
-            let body = json!({ "dataBase64": BASE64_STANDARD.encode(left), "close": close });
-            let failure = match self.client.ask(Method::POST, &self.path, Some(&body)).await {
-                Ok(_) => return Ok(true),
+            backoff.wait().await;
+            let body = CommandInput { data: None, data_base64: Some(BASE64_STANDARD.encode(left)), close };
+            let failure = match self.client.try_post(&self.path, &body).await {
+                Ok(()) => return Ok(true),
                 Err(failure) => failure,
             };
-            if failure.is("COMMAND_NOT_RUNNING") || failure.is("STDIN_CLOSED") {
+            if failure.is(error_codes::COMMAND_NOT_RUNNING) || failure.is(error_codes::STDIN_CLOSED) {
                 return Ok(false);
             }
             // Whether a request without an answer was done cannot be known, and twice would be wrong.
             let why = match &failure {
-                super::Failure::Lost(why) => Some(format!("lost the server while it was given input: {why}")),
-                super::Failure::Answered(problem) if failure.is("STDIN_UNCERTAIN") => {
-                    Some(problem.message.clone())
+                super::RequestError::Disconnected(why) => {
+                    Some(format!("lost the server while it was given input: {why}"))
+                }
+                super::RequestError::Api(error) if failure.is(error_codes::STDIN_UNCERTAIN) => {
+                    Some(error.message.clone())
                 }
                 _ => None,
             };
@@ -67,10 +69,10 @@ impl<'a> Input<'a> {
                 return Err(CommandError::failed(why).hint(hint));
             }
             // Of what was refused the beginning may have been taken.
-            if let super::Failure::Answered(problem) = &failure {
-                left = &left[problem.written.min(left.len())..];
+            if let super::RequestError::Api(error) = &failure {
+                left = &left[error.written.min(left.len())..];
             }
-            if !failure.may_pass() || !patience.lose() {
+            if !failure.may_pass() || !backoff.should_retry() {
                 return Err(self.client.explain(failure));
             }
         }

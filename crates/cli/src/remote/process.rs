@@ -1,13 +1,14 @@
-//! A command, run and attended to until it ends.
+//! Runs commands, and forwards their input and output until they end.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::error_codes;
+use workspace_api::processes::{KillCommand, Overflow, RunCommand, StartedCommand};
 
 use super::Client;
-use super::follow::{Did, End, Follower, To};
 use super::input::Input;
+use super::output::{End, Follower, OutputEvent, To};
 use crate::error::{CommandError, Kind, Result};
 use crate::output::Output;
 use crate::signals::Signals;
@@ -18,58 +19,51 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// What to run.
+/// Command to run.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct CommandOptions {
     /// A line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) cwd: Option<String>,
-    pub(crate) envs: Value,
+    pub(crate) envs: BTreeMap<String, String>,
     /// Milliseconds; 0 for as long as the sandbox lives.
     pub(crate) timeout: u64,
-    /// Whether it reads what this program reads.
+    /// Forward stdin of this program.
     pub(crate) stdin: bool,
-    /// Whether nobody follows what it prints.
+    /// Run it without following its output.
     pub(crate) unread: bool,
 }
 
-/// Starts a command. Its id.
-pub(crate) async fn start(client: &Client, sandbox: &str, order: &Order) -> Result<String> {
-    let mut body = json!({
-        "command": order.line,
-        "envs": order.envs,
-        "timeout": order.timeout,
-        "stdin": order.stdin,
+/// Starts a command and returns its id.
+pub(crate) async fn start(client: &Client, sandbox: &str, options: &CommandOptions) -> Result<String> {
+    let body = RunCommand {
+        command: options.line.clone(),
+        cwd: options.cwd.clone(),
+        envs: options.envs.clone(),
+        timeout: Some(options.timeout),
+        stdin: options.stdin,
         // Whoever follows it reads at his own pace and wants all of it.
-        "overflow": if order.unread { "drop" } else { "block" },
+        overflow: if options.unread { Overflow::Drop } else { Overflow::Block },
         // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
-        "background": true,
-    });
-    if body["envs"].is_null() {
-        body["envs"] = json!({});
-    }
-    if let Some(cwd) = &order.cwd {
-        body["cwd"] = json!(cwd);
-    }
+        background: true,
+        ..RunCommand::default()
+    };
     let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
-    let answer = client.call(Method::POST, &path, Some(&body)).await?;
-    let id = answer["commandId"].as_str().map(str::to_owned);
-    id.ok_or_else(|| {
-        CommandError::failed("the server did not name the command").hint("it may be newer than this")
-    })
+    let started: StartedCommand = client.post(&path, &body).await?;
+    Ok(started.command_id)
 }
 
-/// Sends a signal to a command. One that has ended needs none.
+/// Sends a signal to a command. A command that has ended is no error.
 pub(crate) async fn kill(client: &Client, sandbox: &str, command: &str, signal: i32) -> Result<()> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/kill");
-    match client.ask(Method::POST, &path, Some(&json!({ "signal": signal }))).await {
-        Ok(_) => Ok(()),
-        Err(failure) if failure.is("COMMAND_NOT_RUNNING") => Ok(()),
+    match client.try_post(&path, &KillCommand { signal: Some(signal) }).await {
+        Ok(()) => Ok(()),
+        Err(failure) if failure.is(error_codes::COMMAND_NOT_RUNNING) => Ok(()),
         Err(failure) => Err(client.explain(failure)),
     }
 }
 
-/// What to do when this program is asked to end.
+/// Reaction to a signal to this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// Pass it on, and end when the command does.
@@ -78,7 +72,7 @@ pub(crate) enum Asked {
     End,
 }
 
-/// How attending ended.
+/// End of attending a command.
 pub(crate) enum Over {
     /// The command ended.
     Ended(End),
@@ -86,7 +80,7 @@ pub(crate) enum Over {
     Asked(i32),
 }
 
-/// Shows what a command prints and gives it what it reads, until it ends.
+/// Forwards output and input of a command until it ends.
 pub(crate) async fn attend(
     client: &Client,
     (sandbox, command): (&str, &str),
@@ -132,24 +126,24 @@ pub(crate) async fn attend(
     }
 }
 
-/// Shows what a command did; how it ended, if it did.
-fn show(did: Did, output: &mut Output) -> Result<Option<End>> {
+/// Prints an event. Returns the end of the command, if it ended.
+fn show(did: OutputEvent, output: &mut Output) -> Result<Option<End>> {
     match did {
-        Did::Printed { to: To::Stdout, data, .. } => {
+        OutputEvent::Printed { to: To::Stdout, data, .. } => {
             output.bytes(&data)?;
             output.finish()?;
         }
-        Did::Printed { to: To::Stderr, data, .. } => {
+        OutputEvent::Printed { to: To::Stderr, data, .. } => {
             // A stderr that cannot be written leaves nobody to tell.
             let _ = std::io::stderr().write_all(&data);
         }
-        Did::Gap { from, to } => warn_of_gap(from, to),
-        Did::Ended(end) => return Ok(Some(end)),
+        OutputEvent::Gap { from, to } => warn_of_gap(from, to),
+        OutputEvent::Ended(end) => return Ok(Some(end)),
     }
     Ok(None)
 }
 
-/// Says that output is missing.
+/// Warns of missing output.
 pub(crate) fn warn_of_gap(from: u64, to: u64) {
     let missing = text::shown_bytes(to - from);
     text::print_stderr(&format!(

@@ -1,11 +1,13 @@
 //! Words for a shell.
 
-/// A line that makes a shell become this program, which then gets all that was meant for it: signals, and the end.
+/// Returns a command line with which the shell replaces itself by this program, so that the program gets its
+/// signals.
 pub(crate) fn program(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
 
-/// What is no name of a program to a shell unless it is quoted. The rest of them are no plain words anyway.
+/// Reserved words of the shell, which are names of programs only if quoted. The others contain special
+/// characters.
 const RESERVED: [&str; 18] = [
     "case",
     "coproc",
@@ -27,7 +29,7 @@ const RESERVED: [&str; 18] = [
     "namespace",
 ];
 
-/// A line of which `/bin/sh` makes exactly these words again.
+/// Quotes words so that `/bin/sh` parses exactly these words again.
 ///
 /// Everything but plain words stands in single quotes, in which no character but the quote itself has a meaning.
 pub(crate) fn quote<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
@@ -50,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    /// What `/bin/sh` makes of it, every word with a NUL behind it.
+    /// Returns the words as `/bin/sh` parses them, each followed by NUL.
     fn taken(words: &[&str]) -> Vec<u8> {
         let line = format!("printf '%s\\0' {}", quote(words.iter().copied()));
         Command::new("/bin/sh").args(["-c", &line]).output().unwrap().stdout

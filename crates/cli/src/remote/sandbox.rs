@@ -1,38 +1,35 @@
 //! Sandboxes by name.
 
-use hyper::Method;
-use serde_json::Value;
+use workspace_api::sandboxes::{Sandbox, SandboxList};
 
 use super::Client;
 use crate::error::{CommandError, Result};
 
 const PREFIX: &str = "sbx-";
 const DIGITS: usize = 32;
-/// Fewer digits of an id name none.
+/// Shortest prefix of an id, in digits.
 const SHORTEST: usize = 4;
 const PAGE: usize = 100;
 
-/// All sandboxes that the server shows, narrowed by a query such as `&state=running`.
-pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Value>> {
+/// Lists all visible sandboxes, filtered by a query such as `&state=running`.
+pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>> {
     let (mut all, mut from) = (Vec::new(), String::new());
     loop {
         let path = format!("/api/v1/sandboxes?limit={PAGE}{from}{narrowed}");
-        let mut answer = client.call(Method::GET, &path, None).await?;
-        let Some(Value::Array(items)) = answer.get_mut("items").map(Value::take) else { return Ok(all) };
-        all.extend(items);
-        let Some(next) = answer["next"].as_str() else { return Ok(all) };
+        let page: SandboxList = client.get(&path).await?;
+        all.extend(page.items);
+        let Some(next) = page.next else { return Ok(all) };
         from = format!("&cursor={next}");
     }
 }
 
-/// The id of the sandbox that was meant: by its id, by the start of it, or by its name.
+/// Finds a sandbox by its id, a prefix of it, or its name. Fails if several match.
 pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
     if is_whole(given) {
         return Ok(given.to_owned());
     }
     let all = list(client, "").await?;
-    let ids =
-        all.iter().filter(|sandbox| is_meant(sandbox, given)).filter_map(|sandbox| sandbox["id"].as_str());
+    let ids = all.iter().filter(|sandbox| is_meant(sandbox, given)).map(|sandbox| sandbox.id.as_str());
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {
         [id] => Ok((*id).to_owned()),
@@ -51,16 +48,16 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
-fn is_meant(sandbox: &Value, given: &str) -> bool {
+fn is_meant(sandbox: &Sandbox, given: &str) -> bool {
     let digits = given.strip_prefix(PREFIX).unwrap_or(given);
     let begins = || {
-        let own = sandbox["id"].as_str().and_then(|id| id.strip_prefix(PREFIX));
+        let own = sandbox.id.strip_prefix(PREFIX);
         digits.len() >= SHORTEST && own.is_some_and(|own| own.starts_with(digits))
     };
-    sandbox["name"].as_str() == Some(given) || begins()
+    sandbox.name.as_deref() == Some(given) || begins()
 }
 
-/// An id as it may stand in a path.
+/// Checks that an id can be part of a URL path.
 pub(crate) fn check_id<'a>(what: &str, id: &'a str) -> Result<&'a str> {
     let fits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if fits {

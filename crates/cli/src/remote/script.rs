@@ -1,13 +1,13 @@
-//! What runs in a sandbox while files are copied: `tar`, with somebody beside it who does not let it run ahead.
+//! Shell script that runs in a sandbox while files are copied: `tar` with flow control.
 //!
 //! The server keeps a few MiB of what a command prints and drops the oldest, and the guest keeps in memory what a command
 //! has not read. So either side goes on only when the other has taken what it was given.
 
 use super::quote;
 
-/// How much goes out before an answer is waited for.
+/// Bytes of output per acknowledgement.
 pub(super) const OUT: u64 = 64 * BLOCK;
-/// How much goes in for each answer.
+/// Bytes of input per acknowledgement.
 pub(super) const IN: u64 = 16 * BLOCK;
 const BLOCK: u64 = 64 << 10;
 

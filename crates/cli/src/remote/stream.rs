@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use super::{Failure, Place, tls};
+use super::{RequestError, ServerUrl, tls};
 
-/// A server that does not even take the connection for so long is not there.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for establishing a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the server.
 pub(super) enum Stream {
@@ -22,22 +22,22 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    pub(super) async fn connect(place: &Place) -> Result<Self, Failure> {
-        match timeout(PATIENCE, Self::dial(place)).await {
+    pub(super) async fn connect(server: &ServerUrl) -> Result<Self, RequestError> {
+        match timeout(CONNECT_TIMEOUT, Self::dial(server)).await {
             Ok(stream) => stream,
-            Err(_) => Err(Failure::Unreachable("no answer".to_owned())),
+            Err(_) => Err(RequestError::Unreachable("no answer".to_owned())),
         }
     }
 
-    async fn dial(place: &Place) -> Result<Self, Failure> {
-        let unreachable = |error: io::Error| Failure::Unreachable(error.to_string());
-        let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(unreachable)?;
+    async fn dial(server: &ServerUrl) -> Result<Self, RequestError> {
+        let unreachable = |error: io::Error| RequestError::Unreachable(error.to_string());
+        let stream = TcpStream::connect((server.host.as_str(), server.port)).await.map_err(unreachable)?;
         // Keys that are pressed are small and must not wait for each other.
         stream.set_nodelay(true).map_err(unreachable)?;
-        if !place.tls {
+        if !server.tls {
             return Ok(Self::Plain(stream));
         }
-        Ok(Self::Tls(Box::new(tls::connect(&place.host, stream).await?)))
+        Ok(Self::Tls(Box::new(tls::connect(&server.host, stream).await?)))
     }
 }
 

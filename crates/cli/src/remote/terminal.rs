@@ -1,13 +1,11 @@
 //! This terminal, connected with one in a sandbox.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use hyper::Method;
 use hyper::header::AUTHORIZATION;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at, timeout};
@@ -15,36 +13,42 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
+use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalEvent, TerminalRequest};
 
-use super::patience::Patience;
+use super::backoff::Backoff;
 use super::stream::Stream;
-use super::{Client, Failure, Problem};
-use crate::error::{CommandError, Result};
+use super::{ApiError, Client, RequestError};
+use crate::error::Result;
 use crate::screen::{self, Raw};
 use crate::signals::{Signals, failed};
 use crate::stdin::stdin;
 
-/// The server forgets who says nothing for 90 seconds.
-const PING: Duration = Duration::from_secs(30);
-/// A server that does not answer a ping for so long is gone.
-const SILENCE: Duration = Duration::from_secs(45);
+/// Ping interval. The server disconnects clients that are idle for 90 seconds.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Idle timeout of the connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// What to open.
+/// Terminal to open.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct TerminalOptions {
     /// The program, if not the usual shell.
     pub(crate) shell: Option<String>,
     /// A line for the shell, if it is not to ask.
     pub(crate) line: Option<String>,
     pub(crate) cwd: Option<String>,
-    pub(crate) envs: Value,
+    pub(crate) envs: BTreeMap<String, String>,
 }
 
-/// Opens a terminal and stays until what runs in it ends. Its exit code, or the signal that asked this program to end.
-pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<Result<i32, i32>> {
+/// Opens a terminal and stays connected until its shell exits. Returns its exit code, or the signal that
+/// ended this program.
+pub(crate) async fn run(
+    client: &Client,
+    sandbox: &str,
+    options: &TerminalOptions,
+) -> Result<Result<i32, i32>> {
     // Before anything is opened inside: without a terminal here there is nothing to connect.
     let raw = Raw::enter()?;
-    let path = open(client, sandbox, wanted).await?;
+    let path = open(client, sandbox, options).await?;
     let mut session = Session {
         client,
         path,
@@ -53,68 +57,40 @@ pub(crate) async fn run(client: &Client, sandbox: &str, wanted: &Wanted) -> Resu
         unsent: None,
         resized: signal(SignalKind::window_change()).map_err(|error| failed(&error))?,
         signals: Signals::new()?,
-        patience: Patience::default(),
+        backoff: Backoff::default(),
     };
     let over = session.run().await;
     if !matches!(over, Ok(Ok(_))) {
         // Nobody would find it again. The server may be gone, too.
-        drop(client.ask(Method::DELETE, &session.path, None).await);
+        drop(client.delete::<()>(&session.path).await);
     }
     drop(raw);
     over
 }
 
-async fn open(client: &Client, sandbox: &str, wanted: &Wanted) -> Result<String> {
+async fn open(client: &Client, sandbox: &str, options: &TerminalOptions) -> Result<String> {
     let (cols, rows) = screen::size();
-    let mut body = json!({ "cols": cols, "rows": rows, "envs": environment(&wanted.envs) });
-    for (field, value) in [("shell", &wanted.shell), ("command", &wanted.line), ("cwd", &wanted.cwd)] {
-        if let Some(value) = value {
-            body[field] = json!(value);
-        }
-    }
-    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
-    let answer = client.call(Method::POST, &path, Some(&body)).await?;
-    match answer["id"].as_str() {
-        Some(id) => Ok(format!("{path}/{id}")),
-        None => {
-            Err(CommandError::failed("the server did not name the terminal")
-                .hint("it may be newer than this"))
-        }
-    }
-}
-
-/// What this terminal can show is known here alone.
-fn environment(envs: &Value) -> Value {
-    let mut envs = if envs.is_object() { envs.clone() } else { json!({}) };
-    if envs.get("TERM").is_none()
+    let mut envs = options.envs.clone();
+    // What this terminal can show is known here alone.
+    if !envs.contains_key("TERM")
         && let Ok(term) = std::env::var("TERM")
     {
-        envs["TERM"] = json!(term);
+        envs.insert("TERM".to_owned(), term);
     }
-    envs
+    let (shell, command, cwd) = (options.shell.clone(), options.line.clone(), options.cwd.clone());
+    let path = format!("/api/v1/sandboxes/{sandbox}/pty");
+    let body = OpenTerminal { cols, rows, shell, command, cwd, envs };
+    let terminal: Terminal = client.post(&path, &body).await?;
+    Ok(format!("{path}/{}", terminal.id))
 }
 
 type Socket = WebSocketStream<Stream>;
 
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Told {
-    #[serde(rename_all = "camelCase")]
-    Exit {
-        exit_code: i32,
-    },
-    Error {
-        message: String,
-    },
-    #[serde(other)]
-    Other,
-}
-
-/// Why one connection is over.
+/// Reason for which a connection ended.
 enum Over {
-    /// What ran in the terminal ended.
+    /// The shell exited.
     Exit(i32),
-    /// This program was asked to end.
+    /// A signal asked this program to end.
     Asked(i32),
     /// The connection broke.
     Lost,
@@ -123,14 +99,14 @@ enum Over {
 struct Session<'a> {
     client: &'a Client,
     path: String,
-    /// How much of the output was shown, to go on from there.
+    /// Offset of the output, from which a new connection resumes.
     received: u64,
     keys: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Keys that a connection broke under.
+    /// Input that was not sent when the connection broke.
     unsent: Option<Vec<u8>>,
     resized: Signal,
     signals: Signals,
-    patience: Patience,
+    backoff: Backoff,
 }
 
 impl Session<'_> {
@@ -141,36 +117,40 @@ impl Session<'_> {
                 Over::Exit(code) => return Ok(Ok(code)),
                 Over::Asked(signal) => return Ok(Err(signal)),
                 Over::Lost => {
-                    self.patience.lose();
+                    self.backoff.should_retry();
                 }
             }
         }
     }
 
-    /// A connection, or none yet.
+    /// Connects, or waits before the next attempt and returns `None`.
     async fn connect(&mut self) -> Result<Option<Socket>> {
-        self.patience.wait().await;
-        let failure = match timeout(SILENCE, self.dial()).await {
+        self.backoff.wait().await;
+        let failure = match timeout(IDLE_TIMEOUT, self.dial()).await {
             Ok(Ok(socket)) => return Ok(Some(socket)),
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Unreachable("no answer".to_owned()),
+            Err(_) => RequestError::Unreachable("no answer".to_owned()),
         };
-        if failure.may_pass() && self.patience.lose() { Ok(None) } else { Err(self.client.explain(failure)) }
+        if failure.may_pass() && self.backoff.should_retry() {
+            Ok(None)
+        } else {
+            Err(self.client.explain(failure))
+        }
     }
 
-    async fn dial(&self) -> Result<Socket, Failure> {
-        let place = &self.client.place;
+    async fn dial(&self) -> Result<Socket, RequestError> {
+        let server = &self.client.server;
         if self.received > 0 {
             self.check_agent().await?;
         }
-        let stream = Stream::connect(place).await?;
-        let scheme = if place.tls { "wss" } else { "ws" };
-        let (authority, prefix) = (place.authority(), &place.prefix);
+        let stream = Stream::connect(server).await?;
+        let scheme = if server.tls { "wss" } else { "ws" };
+        let (authority, prefix) = (server.authority(), &server.prefix);
         let url =
             format!("{scheme}://{authority}{prefix}{}/ws?binary=true&from={}", self.path, self.received);
-        let bad = |error: String| Failure::Unreachable(format!("bad request: {error}"));
+        let bad = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
         let mut request = url.into_client_request().map_err(|error| bad(error.to_string()))?;
-        if let Some(key) = &place.key {
+        if let Some(key) = &server.key {
             let value = format!("Bearer {key}").parse().map_err(|_| bad("the key".to_owned()))?;
             request.headers_mut().insert(AUTHORIZATION, value);
         }
@@ -179,15 +159,17 @@ impl Session<'_> {
             Err(tungstenite::Error::Http(response)) => {
                 Err(refused(response.status(), response.body().as_deref()))
             }
-            Err(error) => Err(Failure::Lost(error.to_string())),
+            Err(error) => Err(RequestError::Disconnected(error.to_string())),
         }
     }
 
-    /// A server that was just started may not have its guests back. Keys would be lost, and nobody would know.
-    async fn check_agent(&self) -> Result<(), Failure> {
+    /// Checks that the guest agent is connected. After a restart of the server it may not be, and input would
+    /// be lost silently.
+    async fn check_agent(&self) -> Result<(), RequestError> {
         let (cols, rows) = screen::size();
-        let size = json!({ "cols": cols, "rows": rows });
-        match self.client.ask(Method::POST, &format!("{}/resize", self.path), Some(&size)).await {
+        let resized: Result<(), RequestError> =
+            self.client.try_post(&format!("{}/resize", self.path), &ResizeTerminal { cols, rows }).await;
+        match resized {
             Err(failure) if failure.may_pass() => Err(failure),
             // A terminal that is closed still tells how it ended.
             _ => Ok(()),
@@ -199,7 +181,7 @@ impl Session<'_> {
         if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
             return Over::Lost;
         }
-        let (mut pings, mut heard) = (every(PING), Instant::now());
+        let (mut pings, mut heard) = (every(PING_INTERVAL), Instant::now());
         loop {
             let sent = tokio::select! {
                 message = socket.next() => {
@@ -226,10 +208,10 @@ impl Session<'_> {
                 _ = self.resized.recv() => self.send_size(socket).await,
                 signal = self.signals.next() => return Over::Asked(signal),
                 _ = pings.tick() => {
-                    if heard.elapsed() > SILENCE {
+                    if heard.elapsed() > IDLE_TIMEOUT {
                         return Over::Lost;
                     }
-                    socket.send(Message::text(r#"{"type":"ping"}"#)).await
+                    socket.send(message(&TerminalRequest::Ping)).await
                 }
             };
             if sent.is_err() {
@@ -248,8 +230,7 @@ impl Session<'_> {
 
     async fn send_size(&self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
         let (cols, rows) = screen::size();
-        let resize = json!({ "type": "resize", "cols": cols, "rows": rows });
-        socket.send(Message::text(resize.to_string())).await
+        socket.send(message(&TerminalRequest::Resize { cols, rows })).await
     }
 
     fn heard(&mut self, message: Option<Result<Message, tungstenite::Error>>) -> Option<Over> {
@@ -260,7 +241,7 @@ impl Session<'_> {
     }
 
     fn hear(&mut self, message: Message) -> Option<Over> {
-        self.patience.restore();
+        self.backoff.reset();
         match message {
             Message::Binary(data) => {
                 self.received += data.len() as u64;
@@ -270,17 +251,22 @@ impl Session<'_> {
                 None
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(Told::Exit { exit_code }) => Some(Over::Exit(exit_code)),
-                Ok(Told::Error { message }) => {
+                Ok(TerminalEvent::Exit { exit_code }) => Some(Over::Exit(exit_code)),
+                Ok(TerminalEvent::Error { message }) => {
                     let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
                     None
                 }
-                Ok(Told::Other) | Err(_) => None,
+                Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => None,
             },
             Message::Close(_) => Some(Over::Lost),
             _ => None,
         }
     }
+}
+
+fn message(request: &TerminalRequest) -> Message {
+    // Numbers and texts can always be written.
+    Message::text(serde_json::to_string(request).unwrap_or_default())
 }
 
 async fn next_keys(keys: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
@@ -294,6 +280,6 @@ fn every(period: Duration) -> Interval {
     interval_at(Instant::now() + period, period)
 }
 
-fn refused(status: StatusCode, body: Option<&[u8]>) -> Failure {
-    Failure::Answered(Box::new(Problem::new(status, None, body.unwrap_or_default())))
+fn refused(status: StatusCode, body: Option<&[u8]>) -> RequestError {
+    RequestError::Api(Box::new(ApiError::new(status, None, body.unwrap_or_default())))
 }

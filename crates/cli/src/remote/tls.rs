@@ -12,9 +12,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Failure;
+use super::RequestError;
 
-/// Where distributions keep what they trust.
+/// Certificate bundles of distributions.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,30 +23,30 @@ const BUNDLES: [&str; 4] = [
 ];
 
 /// Makes TLS of a connection. Nothing of the request is sent to a server that is not trusted.
-pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failure> {
+pub(super) async fn connect(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RequestError> {
     let name = ServerName::try_from(host.to_owned());
-    let name = name.map_err(|error| Failure::Unreachable(error.to_string()))?;
-    let roots = roots().map_err(Failure::Untrusted)?;
+    let name = name.map_err(|error| RequestError::Unreachable(error.to_string()))?;
+    let roots = roots().map_err(RequestError::Untrusted)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let config = config.map_err(|error| RequestError::Unreachable(error.to_string()))?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| refused(&error))
 }
 
-/// What a handshake that failed says about the server.
-fn refused(error: &io::Error) -> Failure {
+/// Maps an error of the TLS handshake.
+fn refused(error: &io::Error) -> RequestError {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
-        Some(rustls::Error::InvalidCertificate(_)) => Failure::Untrusted(error.to_string()),
-        Some(rustls::Error::InvalidMessage(_)) => Failure::Unreachable(
+        Some(rustls::Error::InvalidCertificate(_)) => RequestError::Untrusted(error.to_string()),
+        Some(rustls::Error::InvalidMessage(_)) => RequestError::Unreachable(
             "what answers there does not speak TLS; its URL may begin with http://".to_owned(),
         ),
-        _ => Failure::Unreachable(error.to_string()),
+        _ => RequestError::Unreachable(error.to_string()),
     }
 }
 
-/// `SSL_CERT_FILE`, or else the machine's.
+/// Reads trusted certificates from `SSL_CERT_FILE`, or those of the machine.
 fn roots() -> Result<RootCertStore, String> {
     let chosen = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let usual = || BUNDLES.iter().map(PathBuf::from).find(|path| path.exists());

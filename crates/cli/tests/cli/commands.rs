@@ -105,7 +105,7 @@ fn input_that_is_read_late_arrives_once() {
 }
 
 #[test]
-fn what_did_not_run_has_a_status_of_its_own() {
+fn failing_to_run_has_its_own_exit_status() {
     let Some(server) = Server::start() else { return };
     server.sandbox("work");
     let status = |words: &[&str]| server.run(words).status;

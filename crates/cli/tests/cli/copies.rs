@@ -54,7 +54,7 @@ fn a_file_gets_the_name_that_it_is_given() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_said() {
+fn impossible_copies_are_explained() {
     let Some(server) = Server::start() else { return };
     let place = &server.place;
     server.sandbox("work");

@@ -1,10 +1,10 @@
 //! diff.
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 /// A place with a snapshot `first`, and `project` changed since.
-fn changed() -> Place {
-    let place = Place::with_project();
+fn changed() -> TestDir {
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "first"]);
     place.write("project/src/main.rs", "fn main() {\n    println!(\"hello, world\");\n}\n");
     place.write("project/new/file.txt", "one\ntwo\n");
@@ -41,8 +41,8 @@ fn a_directory_is_compared_without_leaving_a_snapshot() {
 }
 
 #[test]
-fn what_is_ignored_is_compared_when_asked_for() {
-    let place = Place::with_project();
+fn ignored_files_are_compared_on_request() {
+    let place = TestDir::with_project();
     place.write("project/.workspaceignore", "*.log\n");
     place.write("project/build.log", "built\n");
     place.ok(&["snapshot", "project", "--ref", "first"]);
@@ -75,7 +75,7 @@ fn a_patch_applies_with_git() {
 }
 
 #[test]
-fn what_is_neither_is_said() {
+fn names_that_are_neither_snapshot_nor_directory_are_explained() {
     let place = changed();
     insta::assert_snapshot!(
         place

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn a_directory_goes_from_snapshot_to_snapshot() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "first"]);
     place.write("project/src/main.rs", "fn main() {}\n");
     std::fs::remove_file(place.path("project/README.md")).unwrap();
@@ -25,7 +25,7 @@ fn a_directory_goes_from_snapshot_to_snapshot() {
 
 #[test]
 fn local_edits_are_refused_unless_forced() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "first"]);
     place.write("project/src/main.rs", "fn main() {}\n");
     place.ok(&["snapshot", "project", "--ref", "second"]);
@@ -40,7 +40,7 @@ fn local_edits_are_refused_unless_forced() {
 
 #[test]
 fn a_directory_with_something_else_in_it_is_refused() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("other/file", "mine");
     insta::assert_snapshot!(place.transcript(&[&["checkout", "main", "other"]]));
@@ -49,7 +49,7 @@ fn a_directory_with_something_else_in_it_is_refused() {
 
 #[test]
 fn looking_at_a_directory_does_not_let_a_checkout_replace_it() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("other/file", "mine");
     place.ok(&["diff", "main", "other"]);
@@ -65,7 +65,7 @@ fn looking_at_a_directory_does_not_let_a_checkout_replace_it() {
 
 #[test]
 fn force_overwrites_what_is_in_the_way_and_nothing_else() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("other/README.md", "in the way");
     place.write("other/mine", "mine");
@@ -83,7 +83,7 @@ fn force_overwrites_what_is_in_the_way_and_nothing_else() {
 
 #[test]
 fn a_directory_that_was_snapshotted_is_one_to_check_out_into() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("project/README.md", "# Changed\n");
     place.ok(&["snapshot", "project", "--ref", "main"]);
@@ -93,7 +93,7 @@ fn a_directory_that_was_snapshotted_is_one_to_check_out_into() {
 
 #[test]
 fn set_id_bits_are_dropped_unless_kept() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.chmod("project/build.sh", 0o6755);
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.ok(&["checkout", "main", "safe"]);

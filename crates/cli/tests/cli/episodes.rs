@@ -1,10 +1,10 @@
 //! episode.
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn a_search() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "start"]);
     place.write("project/src/main.rs", "fn main() {}\n");
     place.ok(&["snapshot", "project", "--ref", "better"]);
@@ -27,7 +27,7 @@ fn a_search() {
 
 #[test]
 fn an_export_has_everything_parents_first() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let root = place.id(&[
         "episode",
@@ -57,7 +57,7 @@ fn an_export_has_everything_parents_first() {
 
 #[test]
 fn ids_of_episodes_may_be_shortened_too() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let first = place.id(&["episode", "add", "main", "--action", "a", "--reward", "0"]);
     assert!(place.ok(&["episode", "path", &first[..6]]).starts_with(&first));
@@ -68,8 +68,8 @@ fn ids_of_episodes_may_be_shortened_too() {
 }
 
 #[test]
-fn what_is_wrong_with_an_episode_is_said() {
-    let place = Place::with_project();
+fn invalid_episodes_are_explained() {
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let add = &["episode", "add", "main", "--action", "a"][..];
     insta::assert_snapshot!(place.transcript(&[
@@ -85,7 +85,7 @@ fn what_is_wrong_with_an_episode_is_said() {
 
 #[test]
 fn an_episode_is_updated_where_something_is_given() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let data = "{\"tokens\": 1}";
     let id = place.id(&["episode", "add", "main", "--action", "a", "--reward", "0.5", "--data", data]);
@@ -108,7 +108,7 @@ fn an_episode_is_updated_where_something_is_given() {
 
 #[test]
 fn a_removed_episode_takes_those_after_it_along() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let add = |parent: &[&str]| {
         place.id(&[&["episode", "add", "main", "--action", "go", "--reward", "1"], parent].concat())

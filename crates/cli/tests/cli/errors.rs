@@ -1,12 +1,12 @@
-//! What went wrong, what to do, and the status.
+//! Error messages, hints and exit statuses.
 
 use std::process::Stdio;
 
-use crate::support::{Place, Ran};
+use crate::support::{Ran, TestDir};
 
 #[test]
 fn messages_have_hints() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let without_store = place.transcript(&[&["log"], &["show", "main"], &["verify", "--repair"]]);
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let with_store = place.transcript(&[
@@ -29,7 +29,7 @@ fn messages_have_hints() {
 
 #[test]
 fn every_error_says_what_to_do() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("text.tar", "hello\n".repeat(1000));
     place.write("short.tar", "hello\n");
@@ -71,7 +71,7 @@ fn every_error_says_what_to_do() {
 
 #[test]
 fn a_directory_that_is_no_store_is_left_alone() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let ran = place.run(&["--store", "project", "snapshot", "project"]);
     assert_eq!(ran.status, 1);
     insta::assert_snapshot!(place.redacted(&ran.stderr));
@@ -80,7 +80,7 @@ fn a_directory_that_is_no_store_is_left_alone() {
 
 #[test]
 fn a_newer_store_is_refused() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.snapshot("project");
     // A newer version brings its own copy.
     std::fs::remove_file(place.path("store/format.copy")).unwrap();
@@ -90,7 +90,7 @@ fn a_newer_store_is_refused() {
 
 #[test]
 fn the_store_has_a_default_place() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let run = |variables: &[(&str, &str)]| {
         let mut command = place.workspace(&["snapshot", "project"]);
         command.env_remove("WORKSPACE_STORE");
@@ -114,7 +114,7 @@ fn the_store_has_a_default_place() {
 
 #[test]
 fn the_option_wins_over_the_variable() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["--store", "other", "snapshot", "project"]);
     assert!(place.path("other/format").exists() && !place.path("store").exists());
     assert_eq!(place.json(&["log", "--store", "other"]).len(), 1);
@@ -122,7 +122,7 @@ fn the_option_wins_over_the_variable() {
 
 #[test]
 fn two_who_move_a_reference_do_not_undo_each_other() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let run = || {
         let mut command = place.workspace(&["snapshot", "project", "--ref", "main"]);
@@ -137,7 +137,7 @@ fn two_who_move_a_reference_do_not_undo_each_other() {
 
 #[test]
 fn a_bad_reference_name_is_refused_before_anything_is_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     for command in ["snapshot", "import", "import-git"] {
         let ran = place.run(&[command, "not-even-there", "--ref", "bad name"]);
         assert_eq!(ran.status, 2, "{command}");
@@ -149,7 +149,7 @@ fn a_bad_reference_name_is_refused_before_anything_is_read() {
 
 #[test]
 fn help_and_version_are_data() {
-    let place = Place::new();
+    let place = TestDir::new();
     for words in [&["--help"][..], &["help", "snapshot"], &["episode", "add", "--help"], &["--version"]] {
         let ran = place.run(words);
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words:?}");
@@ -159,7 +159,7 @@ fn help_and_version_are_data() {
 
 #[test]
 fn a_program_without_the_separator_is_told_where_it_goes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let hint = |words: &[&str]| {
         let ran = place.run(words);
         assert_eq!(ran.status, 2, "{}", ran.stderr);

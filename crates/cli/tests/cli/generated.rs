@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn completion_scripts_are_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.ok(&["completions", shell]);
         assert!(script.contains("import-git"), "{shell}");
@@ -17,7 +17,7 @@ fn completion_scripts_are_printed() {
 
 #[test]
 fn the_bash_script_completes_commands() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("complete", place.ok(&["completions", "bash"]));
     let line = "source ./complete; COMP_WORDS=(workspace che); COMP_CWORD=1; \
                 _workspace workspace che workspace; echo \"${COMPREPLY[@]}\"";
@@ -27,7 +27,7 @@ fn the_bash_script_completes_commands() {
 
 #[test]
 fn the_files_that_are_checked_in_are_those_that_are_generated() {
-    let place = Place::new();
+    let place = TestDir::new();
     for kind in ["man", "completions"] {
         fs::create_dir(place.path(kind)).unwrap();
         place.ok(&["generate", kind, kind]);
@@ -42,7 +42,7 @@ fn the_files_that_are_checked_in_are_those_that_are_generated() {
 
 #[test]
 fn a_synopsis_says_what_is_needed_what_may_be_left_out_and_what_repeated() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("man")).unwrap();
     place.ok(&["generate", "man", "man"]);
     let synopses = listing(&place.path("man")).into_iter().map(|(name, page)| {
@@ -66,7 +66,7 @@ fn listing(directory: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn help() {
-    let place = Place::new();
+    let place = TestDir::new();
     let commands: [&[&str]; 6] = [
         &["--help"],
         &["snapshot", "--help"],

@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Place, succeed};
+use crate::support::{TestDir, succeed};
 
-fn git(place: &Place, words: &[&str]) -> Command {
+fn git(place: &TestDir, words: &[&str]) -> Command {
     let mut command = place.program("git");
     command.current_dir(place.path("repository"));
     for role in ["AUTHOR", "COMMITTER"] {
@@ -23,15 +23,15 @@ fn git(place: &Place, words: &[&str]) -> Command {
     command
 }
 
-fn commit(place: &Place, message: &str) -> String {
+fn commit(place: &TestDir, message: &str) -> String {
     succeed(&mut git(place, &["add", "-A"]));
     succeed(&mut git(place, &["commit", "-q", "--allow-empty", "-m", message]));
     succeed(&mut git(place, &["rev-parse", "HEAD"])).stdout.trim().to_owned()
 }
 
 /// A repository with files that move, change type and mode, a branch, a merge, and a submodule.
-fn repository() -> Place {
-    let place = Place::new();
+fn repository() -> TestDir {
+    let place = TestDir::new();
     fs::create_dir(place.path("repository")).unwrap();
     succeed(&mut git(&place, &["init", "-q"]));
     place.write("repository/src/lib.rs", "pub fn one() {}\n");
@@ -92,7 +92,7 @@ fn every_snapshot_has_the_files_of_its_commit() {
 }
 
 #[test]
-fn what_was_imported_before_is_used_again() {
+fn earlier_imports_are_reused() {
     let place = repository();
     let first = place.record(&["import-git", "repository"]);
     assert_eq!((first["imported"].as_u64(), first["reused"].as_u64()), (Some(5), Some(0)));
@@ -126,7 +126,7 @@ fn submodules_are_named_and_skipped() {
 
 #[test]
 fn unusual_repositories_are_read_too() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("repository")).unwrap();
     succeed(&mut git(&place, &["init", "-q", "--bare"]));
     let empty = place.run(&["import-git", "repository"]);
@@ -141,7 +141,7 @@ fn unusual_repositories_are_read_too() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_of_git_imports_are_explained() {
     let place = repository();
     let mut transcript = place.transcript(&[
         &["import-git", "repository", "nothing"],

@@ -2,11 +2,11 @@
 
 use std::os::unix::net::UnixListener;
 
-use crate::support::{Place, Ran, succeed};
+use crate::support::{Ran, TestDir, succeed};
 
 #[test]
 fn a_line_of_snapshots() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "-m", "first version\n\nwith a body", "--ref", "main"]);
     place.write("project/notes.txt", "more\n");
     let second = place.id(&["snapshot", "project", "-m", "more notes", "--ref", "main", "--author", "ada"]);
@@ -23,7 +23,7 @@ fn a_line_of_snapshots() {
 
 #[test]
 fn everything_about_a_snapshot() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "-m", "first version\n\nwith a body", "--ref", "main"]);
     let again = place.id(&["snapshot", "project", "--parent", "main", "--label", "k=v=w", "--label", "a="]);
     insta::assert_snapshot!(place.transcript(&[&["show", &first], &["show", &again]]));
@@ -31,7 +31,7 @@ fn everything_about_a_snapshot() {
 
 #[test]
 fn parents_follow_the_reference_unless_given() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "--ref", "main"]);
     let second = place.id(&["snapshot", "project", "--ref", "main"]);
     let other = place.id(&["snapshot", "project", "--ref", "main", "--parent", &first]);
@@ -44,7 +44,7 @@ fn parents_follow_the_reference_unless_given() {
 
 #[test]
 fn a_snapshot_is_named_by_how_far_it_is_before_another() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let take = |words: &[&str]| place.id(&[&["snapshot", "project"], words].concat());
     let first = take(&["--ref", "main"]);
     let second = take(&["--ref", "main"]);
@@ -78,7 +78,7 @@ fn a_snapshot_is_named_by_how_far_it_is_before_another() {
 
 #[test]
 fn ids_may_be_shortened_while_they_are_unambiguous() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.snapshot("project");
     let shown = |text: &str| place.record(&["show", text])["id"].clone();
     assert_eq!(shown(&first[..4]), first.as_str());
@@ -95,7 +95,7 @@ fn ids_may_be_shortened_while_they_are_unambiguous() {
 
 #[test]
 fn sockets_and_pipes_are_named_and_skipped() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let _socket = UnixListener::bind(place.path("project/socket")).unwrap();
     let fifo = place.path("project/pipe");
     rustix::fs::mknodat(
@@ -111,7 +111,7 @@ fn sockets_and_pipes_are_named_and_skipped() {
 
 #[test]
 fn an_unreadable_file_is_a_reservation() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.chmod("project/README.md", 0o000);
     // Root would read everything.
     let mut command = place.program("setpriv");
@@ -126,7 +126,7 @@ fn an_unreadable_file_is_a_reservation() {
 
 #[test]
 fn ignore_files_are_honoured_unless_told_otherwise() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.write("project/.workspaceignore", "*.o\n");
     place.write("project/main.o", "object");
     place.ok(&["snapshot", "project", "--ref", "with"]);
@@ -137,7 +137,7 @@ fn ignore_files_are_honoured_unless_told_otherwise() {
 
 #[test]
 fn snapshots_and_references_are_removed() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "--ref", "main"]);
     let second = place.snapshot("project");
     insta::assert_snapshot!(place.transcript(&[
@@ -154,7 +154,7 @@ fn snapshots_and_references_are_removed() {
 
 #[test]
 fn episodes_that_name_what_is_removed_are_counted() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let [first, second] = [place.snapshot("project"), place.snapshot("project")];
     for (snapshot, reward) in [(&first, "0"), (&first, "1"), (&second, "2")] {
         place.ok(&["episode", "add", snapshot, "--action", "a", "--reward", reward]);
@@ -168,7 +168,7 @@ fn episodes_that_name_what_is_removed_are_counted() {
 
 #[test]
 fn the_author_is_the_user() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let author = |variables: &[(&str, &str)]| {
         let mut command = place.workspace(&["--json", "snapshot", "project"]);
         command.env_remove("USER").envs(variables.iter().copied());
@@ -183,7 +183,7 @@ fn the_author_is_the_user() {
 
 #[test]
 fn nothing_is_removed_when_one_name_is_wrong() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let id = place.snapshot("project");
     assert_eq!(place.run(&["rm", &id, "deadbeef"]).status, 1);
     assert_eq!(place.json(&["log"]).len(), 1);
@@ -191,7 +191,7 @@ fn nothing_is_removed_when_one_name_is_wrong() {
 
 #[test]
 fn control_characters_in_messages_do_not_reach_the_terminal() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "-m", "\u{1b}[31mred", "--author", "\u{7}", "--ref", "main"]);
     for words in [&["log"][..], &["show", "main"]] {
         let out = place.ok(words);

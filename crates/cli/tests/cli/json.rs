@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 /// The names of a record's fields, in order.
 fn fields(record: &Value) -> String {
@@ -12,7 +12,7 @@ fn fields(record: &Value) -> String {
 
 #[test]
 fn every_command_that_prints_data_has_stable_fields() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let snapshot = place.record(&["snapshot", "project", "--ref", "main"]);
     place.write("project/new", "x");
     place.write("x.tar", place.workspace(&["export", "main"]).output().unwrap().stdout);
@@ -45,7 +45,7 @@ fn every_command_that_prints_data_has_stable_fields() {
 
 #[test]
 fn times_are_lossless_and_ids_are_text() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let file = std::fs::File::open(place.path("project/README.md")).unwrap();
     let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
@@ -59,7 +59,7 @@ fn times_are_lossless_and_ids_are_text() {
 
 #[test]
 fn modes_have_one_form() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.chmod("project/build.sh", 0o600);
     place.ok(&["snapshot", "project", "--ref", "main"]);
@@ -76,7 +76,7 @@ fn modes_have_one_form() {
 
 #[test]
 fn content_is_text_or_hexadecimal() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.write("project/binary", b"\xff\x00");
     place.ok(&["snapshot", "project", "--ref", "main"]);
     assert_eq!(place.record(&["cat", "main", "README.md"])["content"], "# A project\n");
@@ -87,14 +87,14 @@ fn content_is_text_or_hexadecimal() {
 
 #[test]
 fn an_archive_is_not_json() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     assert_eq!(place.run(&["--json", "export", "main"]).status, 2);
 }
 
 #[test]
 fn a_snapshot_and_an_import_of_the_same_files_count_alike() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.write("project/deep/er/file", "x");
     std::fs::hard_link(place.path("project/README.md"), place.path("project/hard")).unwrap();
     let counts = |record: &Value| {

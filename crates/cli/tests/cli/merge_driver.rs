@@ -5,19 +5,19 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::server::soon;
-use crate::support::{Place, Ran, signal, wait};
+use crate::support::{Ran, TestDir, signal, wait};
 
 /// First version of git that gives up a merge when a driver ends with a status above 128.
 const GIVES_UP: (u32, u32) = (2, 42);
 
 /// A repository whose branches `main` and `other` both changed `data.json` and `run.log`.
 struct Fixture {
-    place: Place,
+    place: TestDir,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let fixture = Self { place: Place::new() };
+        let fixture = Self { place: TestDir::new() };
         let place = &fixture.place;
         place.write("repository/data.json", "{\"count\": 1, \"name\": \"old\"}\n");
         place.write("repository/run.log", "one\n");
@@ -116,7 +116,7 @@ fn a_driver_that_fails_leaves_no_file_that_looks_merged() {
 
 #[test]
 fn a_driver_that_is_killed_leaves_no_file_that_looks_merged() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (name, text) in [("a", "1\n2\n"), ("o", "1\n"), ("b", "1\n3\n")] {
         place.write(&format!(".merge_file_{name}"), text);
     }
@@ -133,7 +133,7 @@ fn a_driver_that_is_killed_leaves_no_file_that_looks_merged() {
 
 #[test]
 fn a_failure_leaves_files_of_users_alone() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (name, text) in [("a", "1\n2\n"), ("o", "1\n"), ("b", "1\n3\n")] {
         place.write(name, text);
     }

@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Place, Ran};
+use crate::support::{Ran, TestDir};
 
 const BASE: &str = "one\ntwo\nthree\nfour\nfive\n";
 
 /// A place with directories `base`, `ours` and `theirs` that exclude each other nowhere.
-fn three() -> Place {
-    let place = Place::new();
+fn three() -> TestDir {
+    let place = TestDir::new();
     for (name, content) in [
         ("base", BASE),
         ("ours", "ONE\ntwo\nthree\nfour\nfive\n"),
@@ -23,7 +23,7 @@ fn three() -> Place {
 }
 
 /// And where they do.
-fn in_conflict() -> Place {
+fn in_conflict() -> TestDir {
     let place = three();
     place.write("theirs/file.txt", "EINS\ntwo\nthree\nfour\nfive\n");
     place.write("ours/name", "a file\n");
@@ -188,7 +188,7 @@ fn conflicts_tell_what_they_would_become() {
 
 #[test]
 fn merges_into_one_reference_at_once_lose_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("base/f", "x\n");
     let base = place.ok(&["snapshot", "base", "--ref", "main"]);
     let base = base.trim_end();
@@ -219,7 +219,7 @@ fn merges_into_one_reference_at_once_lose_nothing() {
 
 #[test]
 fn a_merge_of_many_sides_that_is_killed_is_done_or_was_never_there() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("base/f", "x\n");
     let base = place.id(&["snapshot", "base"]);
     let sides: Vec<String> = (0..4)
@@ -255,7 +255,7 @@ fn a_merge_of_many_sides_that_is_killed_is_done_or_was_never_there() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_merged_as_if_it_were_removed() {
+fn unreadable_files_do_not_merge_as_removed() {
     let place = three();
     place.chmod("theirs/same.txt", 0o000);
     for sides in [["base", "ours", "theirs"], ["base", "theirs", "ours"], ["theirs", "ours", "base"]] {
@@ -272,7 +272,7 @@ fn what_cannot_be_read_is_not_merged_as_if_it_were_removed() {
 }
 
 #[test]
-fn what_a_side_ignores_it_has_not_removed() {
+fn ignored_files_of_a_side_do_not_merge_as_removed() {
     let place = three();
     for name in ["base", "ours", "theirs"] {
         place.write(&format!("{name}/secret.env"), "KEY=1\n");
@@ -322,7 +322,7 @@ fn a_reference_moves_only_from_what_was_merged() {
 
 #[test]
 fn files_that_never_conflict_are_the_same_in_any_order_of_sides() {
-    let place = Place::new();
+    let place = TestDir::new();
     let write = |name: &str, list: &str| {
         place.write(&format!("{name}/board.crdt.json"), format!("{{\"l\": [{list}]}}\n"));
     };
@@ -338,8 +338,8 @@ fn files_that_never_conflict_are_the_same_in_any_order_of_sides() {
 }
 
 #[test]
-fn who_wrote_a_file_last_wins_in_whatever_order_sides_are_merged() {
-    let place = Place::new();
+fn the_last_writer_wins_in_any_order_of_sides() {
+    let place = TestDir::new();
     place.write("rules.json", r#"[{"path": "**", "onConflict": "lww"}]"#);
     let snapshot = |name: &str, f: &str, g: &str| {
         place.write("side/f", f);

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::support::{Place, Ran};
+use crate::support::{Ran, TestDir};
 
-fn versions(place: &Place, ending: &str, [ours, base, theirs]: [&str; 3]) -> [String; 3] {
+fn versions(place: &TestDir, ending: &str, [ours, base, theirs]: [&str; 3]) -> [String; 3] {
     let names = ["ours", "base", "theirs"].map(|name| format!("{name}.{ending}"));
     for (name, text) in names.iter().zip([ours, base, theirs]) {
         place.write(name, text);
@@ -12,7 +12,7 @@ fn versions(place: &Place, ending: &str, [ours, base, theirs]: [&str; 3]) -> [St
     names
 }
 
-fn merge(place: &Place, options: &[&str], names: &[String; 3]) -> Ran {
+fn merge(place: &TestDir, options: &[&str], names: &[String; 3]) -> Ran {
     let mut words = vec!["merge-file"];
     words.extend(options);
     words.extend(names.iter().map(String::as_str));
@@ -21,7 +21,7 @@ fn merge(place: &Place, options: &[&str], names: &[String; 3]) -> Ran {
 
 #[test]
 fn fields_of_one_line_are_merged_and_ours_gets_the_result() {
-    let place = Place::new();
+    let place = TestDir::new();
     let base = r#"{"count":1,"name":"old"}"#;
     let names =
         versions(&place, "json", [r#"{"count":2,"name":"old"}"#, base, r#"{"count":1,"name":"new"}"#]);
@@ -41,7 +41,7 @@ fn fields_of_one_line_are_merged_and_ours_gets_the_result() {
 
 #[test]
 fn conflicts_are_counted_shown_and_told() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names = versions(&place, "json", [r#"{"count":2}"#, r#"{"count":1}"#, r#"{"count":3}"#]);
     let ran = merge(&place, &["-p", "-L", "mine", "-L", "old", "-L", "yours", "--style", "diff3"], &names);
     assert_eq!(ran.status, 1);
@@ -65,7 +65,7 @@ fn conflicts_are_counted_shown_and_told() {
 
 #[test]
 fn lines_that_merge_to_nonsense_are_a_conflict() {
-    let place = Place::new();
+    let place = TestDir::new();
     let base = "{\n  \"a\": 1,\n  \"b\": 2,\n  \"c\": 3\n}\n";
     let ours = base.replace("  \"a\"", "  \"x\": 1,\n  \"a\"");
     let theirs = base.replace("\"c\": 3", "\"c\": 3,\n  \"x\": 2");
@@ -77,8 +77,8 @@ fn lines_that_merge_to_nonsense_are_a_conflict() {
 }
 
 #[test]
-fn what_fails_is_no_number_of_conflicts() {
-    let place = Place::new();
+fn failures_have_a_status_that_is_no_number_of_conflicts() {
+    let place = TestDir::new();
     let names = versions(&place, "bin", ["a\0b", "a\0", "a\0c"]);
     let ran = merge(&place, &[], &names);
     assert_eq!(ran.status, 128);
@@ -92,7 +92,7 @@ fn what_fails_is_no_number_of_conflicts() {
 
 #[test]
 fn only_values_in_conflict_are_shown_and_the_rest_is_merged() {
-    let place = Place::new();
+    let place = TestDir::new();
     let json = |name: &str, more: &str| {
         format!("{{\n  \"name\": \"{name}\",\n  \"needs\": {{\n    \"a\": 1{more}\n  }}\n}}\n")
     };
@@ -118,8 +118,8 @@ fn only_values_in_conflict_are_shown_and_the_rest_is_merged() {
 }
 
 #[test]
-fn what_a_rule_decides_is_told_and_what_is_typed_is_not() {
-    let place = Place::new();
+fn decisions_of_rules_are_reported_and_those_of_options_are_not() {
+    let place = TestDir::new();
     let names = versions(&place, "txt", ["1\n", "0\n", "2\n"]);
     place.write("rules.json", r#"[{"path": "**", "onConflict": "theirs"}]"#);
     let ran = merge(&place, &["-p", "--policy", "rules.json"], &names);
@@ -133,7 +133,7 @@ fn what_a_rule_decides_is_told_and_what_is_typed_is_not() {
 
 #[test]
 fn an_output_that_takes_nothing_is_no_conflict() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names = versions(&place, "txt", ["1\n", "0\n", "0\n"]);
     for words in
         [vec!["merge-file", "-p", &names[0], &names[1], &names[2]], vec!["merge-tree", ".", ".", "."]]
@@ -148,7 +148,7 @@ fn an_output_that_takes_nothing_is_no_conflict() {
 fn the_file_that_gets_the_result_keeps_what_was_given_to_it() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
     use std::os::unix::fs::MetadataExt;
-    let place = Place::new();
+    let place = TestDir::new();
     let names = versions(&place, "txt", ["a\nb\nC\n", "a\nb\nc\n", "A\nb\nc\n"]);
     let ours = place.path("ours.txt");
     place.chmod("ours.txt", 0o640);
@@ -167,7 +167,7 @@ fn the_file_that_gets_the_result_keeps_what_was_given_to_it() {
 
 #[test]
 fn letters_of_two_bytes_get_no_markers_of_one() {
-    let place = Place::new();
+    let place = TestDir::new();
     let utf16 = |text: &str| -> Vec<u8> {
         format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
     };
@@ -184,7 +184,7 @@ fn letters_of_two_bytes_get_no_markers_of_one() {
 
 #[test]
 fn a_symlink_stays_one() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [_, base, theirs] = versions(&place, "txt", ["a\nb\nC\n", "a\nb\nc\n", "A\nb\nc\n"]);
     std::os::unix::fs::symlink("ours.txt", place.path("link")).unwrap();
     assert_eq!(place.run(&["merge-file", "link", &base, &theirs]).status, 0);
@@ -196,7 +196,7 @@ fn a_symlink_stays_one() {
 
 #[test]
 fn only_a_file_that_may_be_written_gets_the_result() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names = versions(&place, "txt", ["a\n", "b\n", "c\n"]);
     let fifo = place.path("pipe");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -208,16 +208,16 @@ fn only_a_file_that_may_be_written_gets_the_result() {
 }
 
 #[test]
-fn what_both_sides_added_has_no_base() {
-    let place = Place::new();
+fn files_added_by_both_sides_have_no_base() {
+    let place = TestDir::new();
     let names = versions(&place, "crdt.json", [r#"{"a": 1}"#, "", r#"{"b": 2}"#]);
     let ran = merge(&place, &["-p"], &names);
     assert_eq!((ran.status, ran.stdout.as_str()), (0, "{\n  \"a\": 1,\n  \"b\": 2\n}\n"), "{}", ran.stderr);
 }
 
 #[test]
-fn what_somebody_has_to_look_at_is_shown_with_its_base_in_every_style() {
-    let place = Place::new();
+fn reviews_show_the_base_in_every_style() {
+    let place = TestDir::new();
     let names = versions(&place, "txt", ["1\n2\n3\n", "1\n2\n3\n", "1\ntwo\n3\n"]);
     place.write("rules.json", r#"[{"path": "*.txt", "strategy": "critical"}]"#);
     let labels = ["-L", "o", "-L", "b", "-L", "t", "--policy", "rules.json", "-p"];

@@ -1,4 +1,4 @@
-//! Where the output goes.
+//! Output to pipes and closed readers.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Place, signal, wait};
+use crate::support::{TestDir, signal, wait};
 
 #[test]
 fn a_broken_pipe_is_success() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.write("project/large", vec![b'x'; 4 << 20]);
     for number in 0..200 {
         place.write(&format!("project/many/{number:0100}"), "");
@@ -35,7 +35,7 @@ fn a_broken_pipe_is_success() {
 
 #[test]
 fn a_full_disk_is_not_success() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = place.workspace(&["cat", "main", "README.md"]).stdout(full).output().unwrap();
@@ -44,7 +44,7 @@ fn a_full_disk_is_not_success() {
 }
 
 /// Runs a command line on a terminal and gives what appears there.
-fn on_a_terminal(place: &Place, line: &str) -> (String, Option<i32>) {
+fn on_a_terminal(place: &TestDir, line: &str) -> (String, Option<i32>) {
     let mut script: Command = place.program("script");
     let output = script
         .args(["-qec", line, "/dev/null"])
@@ -57,7 +57,7 @@ fn on_a_terminal(place: &Place, line: &str) -> (String, Option<i32>) {
 
 #[test]
 fn an_archive_is_not_written_to_a_terminal() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let program = env!("CARGO_BIN_EXE_workspace");
     let (shown, status) = on_a_terminal(&place, &format!("{program} export main"));
@@ -71,7 +71,7 @@ fn an_archive_is_not_written_to_a_terminal() {
 
 #[test]
 fn long_work_shows_progress_on_a_terminal_and_only_there() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("x.tar", place.workspace(&["export", "main"]).output().unwrap().stdout);
     let program = env!("CARGO_BIN_EXE_workspace");
@@ -89,7 +89,7 @@ fn long_work_shows_progress_on_a_terminal_and_only_there() {
 
 #[test]
 fn data_and_messages_do_not_mix() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let ran = place.run(&["checkout", "main", "copy"]);
     assert_eq!(ran.stdout, "");
@@ -101,7 +101,7 @@ fn data_and_messages_do_not_mix() {
 
 #[test]
 fn an_interrupted_command_leaves_nothing_half_done() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let id = place.snapshot("project");
     let archive = place.workspace(&["export", &id]).output().unwrap().stdout;
     let mut child = place.workspace(&["import"]).stdin(Stdio::piped()).spawn().unwrap();

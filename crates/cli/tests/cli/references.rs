@@ -1,10 +1,10 @@
 //! ref, branch, tag.
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn references_are_made_moved_and_removed() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "--ref", "main"]);
     place.write("project/notes.txt", "more\n");
     let second = place.id(&["snapshot", "project", "--ref", "main"]);
@@ -28,7 +28,7 @@ fn references_are_made_moved_and_removed() {
 
 #[test]
 fn branches_and_tags_are_made_listed_and_removed() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.id(&["snapshot", "project", "--ref", "main"]);
     place.write("project/notes.txt", "more\n");
     place.id(&["snapshot", "project", "--ref", "main"]);
@@ -52,7 +52,7 @@ fn branches_and_tags_are_made_listed_and_removed() {
 
 #[test]
 fn a_moved_reference_is_told_in_json() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let first = place.id(&["snapshot", "project", "--ref", "main"]);
     let second = place.id(&["snapshot", "project"]);
     let moved = place.record(&["ref", "set", "main", &second]);

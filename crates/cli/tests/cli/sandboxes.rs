@@ -80,7 +80,7 @@ fn a_key_opens_the_server_until_it_is_revoked() {
 }
 
 #[test]
-fn what_is_wrong_with_a_server_is_said() {
+fn errors_of_servers_are_explained() {
     let server = Server::without_sandboxes(&[]);
     let nowhere = "http://127.0.0.1:9";
     let shown = server.transcript(&[
@@ -127,7 +127,7 @@ fn busybox_root() -> tempfile::TempDir {
     root
 }
 
-/// What the guest agent needs, which is linked statically only where it is built to be shipped.
+/// Libraries of the guest agent, which is linked statically only in releases.
 fn copy_libraries(root: &std::path::Path) {
     let agent = std::path::Path::new(env!("CARGO_BIN_EXE_workspace")).with_file_name("workspace-agent");
     let listed = std::process::Command::new("ldd").arg(agent).output().unwrap();

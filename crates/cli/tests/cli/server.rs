@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{LONG, Place, Ran};
+use crate::support::{LONG, Ran, TestDir};
 
 /// A place with a server, and sandboxes that go with it.
 pub(crate) struct Server {
-    pub(crate) place: Place,
+    pub(crate) place: TestDir,
     port: u16,
     running: Option<Child>,
     variables: Vec<(String, String)>,
@@ -38,7 +38,7 @@ impl Server {
     pub(crate) fn without_sandboxes(variables: &[(&str, &str)]) -> Self {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut server = Self { place: Place::new(), port, running: None, variables };
+        let mut server = Self { place: TestDir::new(), port, running: None, variables };
         server.begin();
         server
     }
@@ -119,7 +119,7 @@ impl Server {
         self.ok(&["sandbox", "create", "--name", name]).trim_end().to_owned()
     }
 
-    /// What a person sees, without what differs from run to run.
+    /// Returns the output without parts that differ from run to run.
     pub(crate) fn transcript(&self, commands: &[&[&str]]) -> String {
         let mut text = String::new();
         for words in commands {

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::support::{Place, Ran};
+use crate::support::{Ran, TestDir};
 
 #[test]
-fn what_nothing_uses_is_collected() {
-    let place = Place::with_project();
+fn unused_objects_are_collected() {
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     place.write("project/big", (0..5_000_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
     let experiment = place.id(&["snapshot", "project"]);
@@ -23,14 +23,14 @@ fn what_nothing_uses_is_collected() {
     place.ok(&["checkout", "main", "copy"]);
 }
 
-fn size_of(place: &Place) -> u64 {
+fn size_of(place: &TestDir) -> u64 {
     let packs = fs::read_dir(place.path("store/packs")).unwrap();
     packs.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
 }
 
 #[test]
 fn rules_say_what_stays() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let old = place.snapshot("project");
     let labelled = place.id(&["snapshot", "project", "--label", "keep=yes"]);
     let head = place.id(&["snapshot", "project", "--ref", "main"]);
@@ -55,14 +55,14 @@ fn rules_say_what_stays() {
 
 #[test]
 fn a_sound_store_is_said_to_be_sound() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     insta::assert_snapshot!(place.transcript(&[&["verify"], &["verify", "--repair"]]));
 }
 
 /// A place with a snapshot of `project`, whose `src/data` is damaged in the store.
-fn damaged() -> (Place, String) {
-    let place = Place::with_project();
+fn damaged() -> (TestDir, String) {
+    let place = TestDir::with_project();
     let content: Vec<u8> =
         (0..100_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     place.write("project/src/data", content);
@@ -104,7 +104,7 @@ fn a_repair_says_what_it_did_and_what_it_could_not() {
 }
 
 /// Flips a bit in the middle of what the largest pack holds, where the content of a file is.
-fn damage(place: &Place) {
+fn damage(place: &TestDir) {
     let packs = fs::read_dir(place.path("store/packs")).unwrap().map(|entry| entry.unwrap().path());
     let largest = packs.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
     let mut bytes = fs::read(&largest).unwrap();
@@ -116,7 +116,7 @@ fn damage(place: &Place) {
 
 #[test]
 fn a_lost_index_is_rebuilt() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let id = place.id(&["snapshot", "project", "--ref", "main"]);
     fs::write(place.path("store/index/data.mdb"), b"").unwrap();
     let report = place.record(&["verify", "--repair"]);
@@ -130,7 +130,7 @@ fn a_lost_index_is_rebuilt() {
 }
 
 /// Cuts off the second half of the first log.
-fn truncate_log(place: &Place) {
+fn truncate_log(place: &TestDir) {
     let packs = fs::read_dir(place.path("store/packs")).unwrap().map(|entry| entry.unwrap().path());
     let log = fs::File::options().write(true).open(packs.min().unwrap()).unwrap();
     log.set_len(log.metadata().unwrap().len() / 2).unwrap();
@@ -138,7 +138,7 @@ fn truncate_log(place: &Place) {
 
 #[test]
 fn a_repair_lists_what_was_lost_and_gives_status_3() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let mut ids = Vec::new();
     for number in 0..6 {
         place.write("project/number", format!("{number}"));
@@ -165,7 +165,7 @@ fn a_repair_lists_what_was_lost_and_gives_status_3() {
 
 #[test]
 fn a_rebuild_on_open_is_told_on_stderr() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let id = place.snapshot("project");
     fs::write(place.path("store/index/data.mdb"), [7; 20_000]).unwrap();
     let ran = place.run(&["log"]);
@@ -182,7 +182,7 @@ fn a_rebuild_on_open_is_told_on_stderr() {
 
 /// Runs a script in this place where it may mount: as root here, otherwise in namespaces of its own. `$W` is the
 /// command.
-fn run_mounting(place: &Place, script: &str) -> Ran {
+fn run_mounting(place: &TestDir, script: &str) -> Ran {
     let mut command = place.program("unshare");
     command.arg("--mount");
     if !rustix::process::geteuid().is_root() {
@@ -194,7 +194,7 @@ fn run_mounting(place: &Place, script: &str) -> Ran {
 
 #[test]
 fn on_a_full_disk_commands_that_read_work_and_rm_and_gc_make_room() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let noise = |seed: u32, words: u32| -> Vec<u8> {
         (0..words)
             .flat_map(|at| (at ^ seed).wrapping_mul(2_654_435_761).rotate_left(at % 31).to_le_bytes())
@@ -226,7 +226,7 @@ fn on_a_full_disk_commands_that_read_work_and_rm_and_gc_make_room() {
 
 #[test]
 fn a_store_on_a_read_only_file_system_can_be_read() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let ran = run_mounting(
         &place,
         "mkdir disk && mount -t tmpfs -o size=24m tmpfs disk

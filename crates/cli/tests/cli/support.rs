@@ -18,18 +18,18 @@ use crate::redact::Redactor;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A temporary directory with a store in it; commands run there.
-pub(crate) struct Place {
+pub(crate) struct TestDir {
     directory: tempfile::TempDir,
 }
 
-/// How a command ended.
+/// Result of a command.
 pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Place {
+impl TestDir {
     pub(crate) fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
@@ -115,7 +115,7 @@ impl Place {
         records.remove(0)
     }
 
-    /// What a person sees who types these commands one after the other.
+    /// Returns the transcript of commands typed one after the other.
     pub(crate) fn transcript(&self, commands: &[&[&str]]) -> String {
         let mut text = String::new();
         for words in commands {

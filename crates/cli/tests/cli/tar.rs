@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::support::{Place, succeed};
+use crate::support::{TestDir, succeed};
 
 /// A place whose `project` has everything that a directory can have.
-fn rich() -> Place {
-    let place = Place::with_project();
+fn rich() -> TestDir {
+    let place = TestDir::with_project();
     fs::hard_link(place.path("project/README.md"), place.path("project/src/hard")).unwrap();
     fs::write(place.path("project").join(OsStr::from_bytes(b"line\n\xff")), "odd").unwrap();
     place.write(&format!("project/{}/{}", "d".repeat(200), "f".repeat(200)), "long");
@@ -31,7 +31,7 @@ fn rich() -> Place {
 }
 
 /// Nothing differs, times and link groups included.
-fn assert_same(place: &Place, a: &str, b: &str) {
+fn assert_same(place: &TestDir, a: &str, b: &str) {
     assert_eq!(place.ok(&["diff", a, b]), "");
     let export = |id: &str| place.workspace(&["export", id]).output().unwrap().stdout;
     assert!(export(a) == export(b), "times or links differ");
@@ -56,7 +56,7 @@ fn gnu_tar_reads_what_is_exported() {
 }
 
 #[test]
-fn what_gnu_tar_writes_is_imported() {
+fn archives_of_gnu_tar_are_imported() {
     let place = rich();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     for sparse in [&[][..], &["--sparse"], &["--sparse", "--sparse-version=0.1"]] {
@@ -93,7 +93,7 @@ fn a_round_trip_gives_the_same_tree() {
 
 #[test]
 fn set_id_bits_are_dropped_unless_kept() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.chmod("project/build.sh", 0o4755);
     succeed(place.program("tar").args(["-cf", "x.tar", "-C", "project", "."]));
     place.ok(&["import", "x.tar", "--ref", "safe"]);
@@ -104,7 +104,7 @@ fn set_id_bits_are_dropped_unless_kept() {
 
 #[test]
 fn hostile_archives_are_refused() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let tar = |words: &[&str]| {
         let mut tar = place.program("tar");
         succeed(tar.args(["-P", "-cf", "x.tar"]).args(words).current_dir(place.path("project")));
@@ -118,8 +118,8 @@ fn hostile_archives_are_refused() {
 }
 
 #[test]
-fn what_is_odd_about_an_archive_is_said() {
-    let place = Place::with_project();
+fn oddities_of_an_archive_are_reported() {
+    let place = TestDir::with_project();
     rustix::fs::mknodat(
         rustix::fs::CWD,
         place.path("project/pipe"),

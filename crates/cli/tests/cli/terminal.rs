@@ -71,7 +71,7 @@ impl Terminal {
         !tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// How it ended, and that the terminal is as it was.
+    /// Waits for the end, and checks that the terminal is restored.
     pub(crate) fn ends(&mut self) -> Option<i32> {
         let mut ended = None;
         soon("it ends", || {

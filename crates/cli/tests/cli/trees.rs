@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn listings() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.write("project/src/deep/er.rs", "");
     place.write("project/line\nline", "odd");
     fs::File::open(place.path("project/README.md"))
@@ -32,7 +32,7 @@ fn listings() {
 
 #[test]
 fn names_that_are_no_text_survive() {
-    let place = Place::new();
+    let place = TestDir::new();
     fs::create_dir(place.path("project")).unwrap();
     fs::write(place.path("project").join(OsStr::from_bytes(b"caf\xe9")), "latin").unwrap();
     place.ok(&["snapshot", "project", "--ref", "main"]);
@@ -44,7 +44,7 @@ fn names_that_are_no_text_survive() {
 
 #[test]
 fn a_name_is_taken_in_the_quotes_in_which_it_is_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("project/one\ntwo/three", "inside\n");
     place.write("project/\"quoted\"", "with quotes\n");
     place.write("project/quoted", "without\n");
@@ -73,7 +73,7 @@ fn a_name_is_taken_in_the_quotes_in_which_it_is_printed() {
 
 #[test]
 fn a_control_sequence_in_a_name_is_quoted() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("project/\u{9b}31mred", "red\n");
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let listed = place.ok(&["ls", "main"]);
@@ -83,7 +83,7 @@ fn a_control_sequence_in_a_name_is_quoted() {
 
 #[test]
 fn files_are_printed_as_they_are() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let binary: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     place.write("project/binary", &binary);
     let file = fs::File::create(place.path("project/sparse")).unwrap();

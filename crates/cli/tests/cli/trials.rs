@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::server::soon;
-use crate::support::{Place, Ran, signal, succeed, wait};
+use crate::support::{Ran, TestDir, signal, succeed, wait};
 use crate::terminal::Terminal;
 
 /// An ordinary user's id, of whom nothing on the machine is.
@@ -19,7 +19,7 @@ pub(crate) const PLACES: &str = "home/.cache/elevo-workspace/try";
 
 /// A place with a project, and a user who tries something on it.
 pub(crate) struct User {
-    pub(crate) place: Place,
+    pub(crate) place: TestDir,
     pub(crate) ordinary: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn users() -> Vec<User> {
 
 impl User {
     fn new(ordinary: bool) -> Self {
-        let place = Place::with_project();
+        let place = TestDir::with_project();
         fs::create_dir(place.path("home")).unwrap();
         let user = Self { place, ordinary };
         if ordinary {
@@ -58,7 +58,7 @@ impl User {
         user
     }
 
-    /// What is in the place is the user's.
+    /// Files in the directory belong to the user.
     pub(crate) fn own(&self) {
         if self.ordinary {
             let who = format!("{ORDINARY}:{ORDINARY}");
@@ -125,7 +125,7 @@ pub(crate) fn says(child: &mut Child, word: &str) {
 }
 
 #[test]
-fn what_a_program_changes_is_listed_and_dropped_unless_it_is_to_be_kept() {
+fn changes_of_a_program_are_listed_and_dropped_by_default() {
     for user in users() {
         let ran =
             user.attempt(&[], "cat README.md; rm build.sh; echo more >> src/main.rs; echo new > new; exit 3");
@@ -150,7 +150,7 @@ fn what_a_program_changes_is_listed_and_dropped_unless_it_is_to_be_kept() {
 }
 
 #[test]
-fn what_is_kept_is_what_differs_and_belongs_to_whom_the_directory_belongs() {
+fn kept_changes_belong_to_the_owner_of_the_directory() {
     use std::os::unix::fs::MetadataExt as _;
     for user in users() {
         user.place.write("project/.workspaceignore", "target/\n");
@@ -293,7 +293,7 @@ fn a_sandbox_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn what_is_left_of_one_that_was_killed_is_cleared_away_by_the_next() {
+fn leftovers_of_a_killed_process_are_removed_by_the_next() {
     for user in users() {
         let mut child = user.begin(&["--template", "base"], "echo x > x; echo ready; exec sleep 1000");
         says(&mut child, "ready");
@@ -329,8 +329,8 @@ fn many_files_are_loaded_as_they_are_read() {
 }
 
 #[test]
-fn what_cannot_be_tried_is_said() {
-    let place = Place::with_project();
+fn impossible_trials_are_explained() {
+    let place = TestDir::with_project();
     fs::create_dir(place.path("home")).unwrap();
     for (directory, why) in
         [("/", "is everything there is"), ("home", "holds your home"), (".", "holds your home")]
@@ -364,7 +364,7 @@ fn what_cannot_be_tried_is_said() {
 }
 
 #[test]
-fn what_is_kept_in_a_checkout_counts_as_local_changes() {
+fn changes_kept_in_a_checkout_count_as_local_changes() {
     for user in users() {
         user.place.ok(&["snapshot", "project", "--ref", "first"]);
         user.place.write("project/other", "second\n");

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::support::Place;
+use crate::support::TestDir;
 
 #[test]
 fn every_snapshot_can_be_looked_at() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     let id = place.id(&["snapshot", "project", "--ref", "main"]);
     fs::create_dir(place.path("view")).unwrap();
     place.ok(&["mount", "view"]);
@@ -27,7 +27,7 @@ fn every_snapshot_can_be_looked_at() {
 
 #[test]
 fn a_view_in_the_foreground_ends_when_it_is_unmounted() {
-    let place = Place::with_project();
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     fs::create_dir(place.path("view")).unwrap();
     let mut child = place.workspace(&["mount", "view", "--foreground"]).spawn().unwrap();
@@ -42,8 +42,8 @@ fn a_view_in_the_foreground_ends_when_it_is_unmounted() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_said() {
-    let place = Place::with_project();
+fn impossible_mounts_are_explained() {
+    let place = TestDir::with_project();
     place.ok(&["snapshot", "project", "--ref", "main"]);
     insta::assert_snapshot!(place.transcript(&[
         &["mount", "missing"],

@@ -1,4 +1,4 @@
-//! What sandboxes on a server begin with, and what becomes of it.
+//! Workspaces of sandboxes on a server: initial content, commits, forks.
 
 use crate::server::Server;
 
@@ -85,7 +85,7 @@ fn a_sandbox_is_committed_restored_forked_and_compared() {
 }
 
 #[test]
-fn what_is_wrong_with_a_snapshot_is_said() {
+fn errors_of_snapshots_are_explained() {
     let Some(server) = server() else { return };
     let nobody = "0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0";
     for words in [

@@ -134,7 +134,7 @@ impl LogFile {
             Ok(()) => self.failed = None,
             Err(error) => {
                 if self.failed.is_none() {
-                    tracing::error!(%error, path = %self.path.display(), "failed to rotate the audit log; it grows on");
+                    tracing::error!(%error, path = %self.path.display(), "failed to rotate the audit log; writing to it continues");
                 }
                 self.failed = Some(Instant::now());
             }
@@ -178,8 +178,8 @@ impl LogFile {
     }
 }
 
-/// The end of the last whole line of a file of that length. All of it counts as whole where no line is near the end: then it is no
-/// log of ours, and nothing of it may be taken back.
+/// Returns the end of the last whole line of a file of that length. All of it counts as whole where no line
+/// is near the end: then it is no log of ours, and nothing of it may be taken back.
 fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     let mut tail = vec![0; length.min(LINE_MAX) as usize];
     let start = length - tail.len() as u64;
@@ -188,7 +188,7 @@ fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     Ok(newline.map_or(length, |at| start + at as u64 + 1))
 }
 
-/// The same path with another ending behind its name.
+/// Appends an ending to the file name of a path.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");

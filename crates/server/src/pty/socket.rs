@@ -1,4 +1,4 @@
-//! One connection to a terminal.
+//! A WebSocket connection to a terminal.
 
 use std::time::Duration;
 
@@ -6,77 +6,52 @@ use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
+use workspace_api::error_codes;
+use workspace_api::terminals::{TerminalEvent, TerminalRequest};
 use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
 
 use crate::app::App;
-use crate::code;
 use crate::error::ApiError;
 
-/// Pings that a client may leave unanswered before it is taken for gone.
-const PINGS: u32 = 3;
-/// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Number of unanswered pings after which the client counts as disconnected.
+const UNANSWERED_PINGS: u32 = 3;
+/// Timeout for sending the close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What clients say.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-enum Said {
-    Input { data: String },
-    Resize { cols: u16, rows: u16 },
-    Ping,
-}
-
-/// A message of a client, understood.
+/// A parsed message of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// To be typed into the terminal.
+    /// Input for the terminal.
     Type(Vec<u8>),
     Resize(Size),
     Ping,
     Nothing,
 }
 
-/// Understands a message of a client, or says what is wrong with it.
+/// Parses a message of a client. Fails with an explanation for the client.
 pub(crate) fn understand(message: &Message) -> Result<Request, String> {
-    let said = match message {
+    let request = match message {
         Message::Binary(data) => return Ok(Request::Type(data.to_vec())),
         Message::Text(text) => serde_json::from_str(text).map_err(|error| error.to_string())?,
         Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(Request::Nothing),
     };
-    Ok(match said {
-        Said::Input { data } => {
+    Ok(match request {
+        TerminalRequest::Input { data } => {
             Request::Type(BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?)
         }
-        Said::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
-        Said::Ping => Request::Ping,
+        TerminalRequest::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
+        TerminalRequest::Ping => Request::Ping,
     })
 }
 
-/// What clients are told.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Told<'a> {
-    Output {
-        data: String,
-        offset: u64,
-    },
-    #[serde(rename_all = "camelCase")]
-    Exit {
-        exit_code: i32,
-    },
-    Pong,
-    Error {
-        message: &'a str,
-    },
+fn text_message(event: &TerminalEvent<'_>) -> Message {
+    // Always can be: texts and numbers.
+    Message::text(serde_json::to_string(event).unwrap_or_default())
 }
 
-impl Told<'_> {
-    fn message(&self) -> Message {
-        // Always can be: texts and numbers.
-        Message::text(serde_json::to_string(self).unwrap_or_default())
-    }
+fn error_message(message: &str) -> Message {
+    text_message(&TerminalEvent::Error { message: message.into() })
 }
 
 pub(super) struct Session {
@@ -87,11 +62,11 @@ pub(super) struct Session {
     pub(super) binary: bool,
 }
 
-/// Why a connection ends.
+/// Reason for which a connection ends.
 enum Over {
-    /// The client is gone; the terminal stays.
+    /// The client disconnected; the terminal stays open.
     Gone,
-    /// Nothing came from the client for too long, or it does not read; the terminal stays.
+    /// The client sent nothing for too long, or does not read; the terminal stays open.
     Silent,
     /// The terminal is closed.
     Closed,
@@ -111,7 +86,7 @@ impl Session {
         };
         let frame = CloseFrame { code: goodbye.0, reason: goodbye.1.into() };
         // A client that is gone, or does not read, needs no goodbye.
-        drop(timeout(GOODBYE, socket.send(Message::Close(Some(frame)))).await);
+        drop(timeout(CLOSE_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
     }
 
     fn silent(&self) -> String {
@@ -121,7 +96,7 @@ impl Session {
 
     async fn talk(&self, socket: &mut WebSocket, output: &mut Output) -> Over {
         let silence = self.app.settings.terminal_timeout;
-        let mut pings = interval_at(Instant::now() + silence / PINGS, silence / PINGS);
+        let mut pings = interval_at(Instant::now() + silence / UNANSWERED_PINGS, silence / UNANSWERED_PINGS);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whatever is shown meanwhile: who is gone does not read it.
         let mut gone = Instant::now() + silence;
@@ -139,7 +114,7 @@ impl Session {
                     Ok(None) => return Over::Stopping,
                     Err(error) => {
                         let message = ApiError::from(error).message().to_owned();
-                        drop(timeout(GOODBYE, socket.send(Told::Error { message: &message }.message())).await);
+                        drop(timeout(CLOSE_TIMEOUT, socket.send(error_message(&message))).await);
                         return Over::Closed;
                     }
                 },
@@ -148,7 +123,7 @@ impl Session {
                         gone = Instant::now() + silence;
                         let answer = match self.hear(message).await {
                             Ok(answer) => answer,
-                            Err(message) => Some(Told::Error { message: &message }.message()),
+                            Err(message) => Some(error_message(&message)),
                         };
                         match answer {
                             Some(answer) => match timeout_at(gone, socket.send(answer)).await {
@@ -179,22 +154,23 @@ impl Session {
                 Piece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
                 Piece::Data { data, offset, .. } => {
                     let data = BASE64_STANDARD.encode(data);
-                    socket.send(Told::Output { data, offset }.message()).await?;
+                    socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
                 }
                 // What left the screen long ago.
                 Piece::Gap { .. } => {}
                 Piece::End(end) => {
                     if let Some(message) = &end.failed {
-                        socket.send(Told::Error { message }.message()).await?;
+                        socket.send(error_message(message)).await?;
                     }
-                    socket.send(Told::Exit { exit_code: end.exit_code }.message()).await?;
+                    let exit = TerminalEvent::Exit { exit_code: end.exit_code };
+                    socket.send(text_message(&exit)).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What to answer, or what was wrong.
+    /// Handles a message. Returns the reply, or an error message for the client.
     async fn hear(&self, message: Message) -> Result<Option<Message>, String> {
         match understand(&message)? {
             Request::Nothing => {}
@@ -204,7 +180,7 @@ impl Session {
                 let resized = service.resize(&self.scope, &self.sandbox, &self.terminal.id, size).await;
                 resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
             }
-            Request::Ping => return Ok(Some(Told::Pong.message())),
+            Request::Ping => return Ok(Some(text_message(&TerminalEvent::Pong))),
         }
         Ok(None)
     }
@@ -215,11 +191,11 @@ impl Session {
     }
 }
 
-/// A terminal whose shell has ended is closed.
+/// Maps the error of a terminal whose shell has exited to `PTY_CLOSED`.
 pub(super) fn closed(error: SandboxError, pty: &str) -> ApiError {
     match error {
         SandboxError::CommandEnded { .. } => {
-            ApiError::new(code::PTY_CLOSED, format!("terminal `{pty}` is closed")).detail("ptyId", pty)
+            ApiError::new(error_codes::PTY_CLOSED, format!("terminal `{pty}` is closed")).detail("ptyId", pty)
         }
         other => other.into(),
     }

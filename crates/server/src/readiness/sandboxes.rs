@@ -1,4 +1,4 @@
-//! Whether sandboxes can be made: by the runtime, on the disk, and judging by how the last ones went.
+//! Readiness checks for sandboxes: the runtime, the disk, and the results of the last creations.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::Readiness;
 use crate::sandboxes::Creations;
 use crate::settings::{Isolation, Settings};
 
-/// One failure may be chance.
+/// Consecutive failures after which the check fails. A single one may be chance.
 const FAILURES: u32 = 2;
-/// Failures that are older than this say nothing about now.
+/// Age after which failures are ignored.
 const RECENT: Duration = Duration::from_secs(60);
 
 /// Adds the checks of sandboxes.
@@ -42,7 +42,7 @@ pub(crate) fn add_checks(
     });
 }
 
-/// Sandboxes can be made also where something is missing, unless isolation has to be strict.
+/// Checks the runtime. Missing features only fail the check if isolation has to be strict.
 async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, String> {
     let name = runtime.name();
     let lacks = runtime.lacks().await.map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, Stri
     Ok(format!("{name}: {missing}"))
 }
 
-/// Below the reserve a sandbox that writes is ended.
+/// Checks that each disk has more free bytes than the reserve, below which sandboxes that write are ended.
 fn has_room(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
     for path in disks {
         let (free, reserve) =
@@ -69,7 +69,7 @@ fn has_room(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
     Ok("there is room".to_owned())
 }
 
-/// Bytes that are free, and those that stay so: a tenth at most.
+/// Returns free bytes and the reserve, which is at most a tenth of the disk.
 fn room(path: &Path, reserve: u64) -> std::io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(path)?;
     let (free, all) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);

@@ -1,221 +1,68 @@
 //! `/api/v1/sandboxes/{id}/commit`, `restore`, `fork` and `changes`: sandboxes and the snapshots of what they hold.
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use utoipa::ToSchema;
-use workspace_sandbox::runtime::WorkspaceUser;
-use workspace_sandbox::{Creator, Fork, NewCommit, Pause};
-use workspace_state::{Snapshot as Record, TreePath};
+use workspace_api::diff::DiffQuery;
+use workspace_api::error::ErrorBody;
+use workspace_api::sandbox_snapshots::{
+    CommitSandbox, CommittedSandbox, Durability, ForkSandbox, ForkedSandbox, Freeze, RestoreSandbox,
+    RestoredSandbox, SandboxChanges, WorkspaceUser,
+};
+use workspace_api::snapshots::{SkippedEntry, Snapshot};
+use workspace_sandbox::{Creator, Fork, NewCommit, Pause, runtime};
+use workspace_state::{Snapshot as Record, quote_path};
 
-use super::{Sandbox, scope};
+use super::conversion::sandbox_to_api;
+use super::scope;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request::RequestId;
-use crate::snapshots::{Diff, DiffQuery, Patches, Snapshot};
+use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
 
-/// What to say about the snapshot.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Commit {
-    /// Why it is made.
-    #[serde(default)]
-    #[schema(max_length = 65536)]
-    message: String,
-    /// Free labels.
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    /// Whether it is on disk before this is answered.
-    #[serde(default)]
-    durability: DurabilityChoice,
-}
-
-/// When a commit is answered.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum DurabilityChoice {
-    /// When it is on disk.
-    #[default]
-    Synced,
-    /// At once: a crash of the machine may lose it.
-    Buffered,
-}
-
-/// How everything in the sandbox was stopped while it was read.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct FrozenBy {
-    /// By its control group (`cgroup`), by signals to every process (`signals`), or not at all, because nothing ran (`none`).
-    #[schema(example = "cgroup")]
-    way: String,
-    /// How many processes, if that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    processes: Option<usize>,
-    /// For how long.
-    milliseconds: f64,
-}
-
-impl From<Pause> for FrozenBy {
-    fn from(pause: Pause) -> Self {
-        Self {
-            way: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
-            processes: pause.frozen.and_then(|frozen| frozen.processes),
-            milliseconds: (pause.lasted.as_secs_f64() * 1e6).round() / 1e3,
-        }
+fn freeze_to_api(pause: Pause) -> Freeze {
+    Freeze {
+        way: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
+        processes: pause.frozen.and_then(|frozen| frozen.processes),
+        milliseconds: (pause.lasted.as_secs_f64() * 1e6).round() / 1e3,
     }
 }
 
-/// Something that no snapshot holds.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Left {
-    #[schema(value_type = String)]
-    path: TreePath,
-    /// Why.
-    reason: String,
-}
-
-/// Entries that no snapshot holds, as the API has them.
-fn left(skipped: &[workspace_state::Skipped]) -> Vec<Left> {
-    let one = |skipped: &workspace_state::Skipped| Left {
-        path: TreePath(skipped.path.as_os_str().as_bytes().to_vec()),
+fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
+    let entry = |skipped: &workspace_state::Skipped| SkippedEntry {
+        path: quote_path(skipped.path.as_os_str().as_bytes()).into_owned(),
         reason: skipped.reason.to_string(),
     };
-    skipped.iter().map(one).collect()
+    skipped.iter().map(entry).collect()
 }
 
-/// A snapshot of a sandbox.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Committed {
-    snapshot: Snapshot,
-    /// Entries that are not in it, the first thousand.
-    skipped: Vec<Left>,
-    /// Number of all entries that are not in it.
-    #[serde(rename = "skippedCount")]
-    #[schema(value_type = usize)]
-    skipped_count: u64,
-    frozen: FrozenBy,
-}
-
-/// What the sandbox is to hold.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Restore {
-    /// The snapshot.
-    snapshot: String,
-    /// Whether processes that are in a directory below the workspace, or have something of it open or mapped, are ended; otherwise
-    /// their being there is an error.
-    #[serde(default = "yes")]
-    force: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// A sandbox that was restored.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Restored {
-    sandbox: Sandbox,
-    /// The processes that were ended.
-    ended: Vec<Process>,
-    frozen: FrozenBy,
-}
-
-/// A process that used the workspace.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Process {
-    /// Its number, inside.
-    pid: i32,
-    /// What it calls itself.
-    command: String,
-    /// How it used it: `cwd`, `root`, `descriptor`, `mapping`, or `hidden` if it did not let that be seen.
-    why: String,
-}
-
-impl From<WorkspaceUser> for Process {
-    fn from(user: WorkspaceUser) -> Self {
-        Self { pid: user.pid, command: user.command, why: user.why.to_string() }
-    }
-}
-
-/// Sandboxes like this one.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ForkOrder {
-    /// How many.
-    #[serde(default = "one")]
-    #[schema(minimum = 1, maximum = 1000)]
-    count: u32,
-    /// Seconds until they end by themselves.
-    #[serde(default, alias = "timeoutSeconds")]
-    #[schema(minimum = 1)]
-    timeout_seconds: Option<u64>,
-    /// Labels in addition to those of the sandbox.
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    /// What to say about the snapshot that they are made from.
-    #[serde(default)]
-    message: String,
-}
-
-fn one() -> u32 {
-    1
-}
-
-impl Default for ForkOrder {
-    fn default() -> Self {
-        Self { count: one(), timeout_seconds: None, labels: BTreeMap::new(), message: String::new() }
-    }
-}
-
-/// Sandboxes made from another one's present state.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Forked {
-    /// What they were made from.
-    snapshot: Snapshot,
-    /// The sandboxes.
-    sandboxes: Vec<Sandbox>,
-    frozen: FrozenBy,
-}
-
-/// What differs between a sandbox's workspace and what it was made from.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Changes {
-    /// The snapshot that it was made from; none for one that began empty.
-    base: Option<String>,
-    #[serde(flatten)]
-    diff: Diff,
-    /// Entries that no snapshot can hold, the first thousand.
-    skipped: Vec<Left>,
-    /// Number of all entries that no snapshot can hold.
-    #[serde(rename = "skippedCount")]
-    #[schema(value_type = usize)]
-    skipped_count: u64,
-    frozen: FrozenBy,
+fn user_to_api(user: runtime::WorkspaceUser) -> WorkspaceUser {
+    WorkspaceUser { pid: user.pid, command: user.command, why: user.why.to_string() }
 }
 
 async fn shown(app: &App, record: Record) -> Result<Snapshot, ApiError> {
     let store = app.store.clone();
-    blocking(move || Snapshot::new(record, &store.references()?)).await
+    blocking(move || snapshot_to_api(record, &store.references()?)).await
 }
 
-/// Takes down in the audit log what was done with a sandbox.
+/// Records an operation on a sandbox in the audit log.
 fn tell(app: &App, id: &str, entry: Entry) {
     app.audit.record(Entry { sandbox_id: Some(id.to_owned()), ..entry });
 }
 
-/// Make what a sandbox holds a snapshot. Everything in it stands still while it is read, and goes on.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Option<Commit>, responses(
-    (status = 201, description = "The snapshot", body = Committed),
+/// Commit the workspace of a sandbox as a snapshot.
+///
+/// Its processes are frozen while the workspace is read.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/commit", tag = "sandboxes", operation_id = "commit_sandbox", params(("id" = String, Path)), request_body = Option<CommitSandbox>, responses(
+    (status = 201, description = "The snapshot", body = CommittedSandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 pub(super) async fn commit(
@@ -223,24 +70,27 @@ pub(super) async fn commit(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Optional(order): Optional<Commit>,
-) -> Result<(StatusCode, Json<Committed>), ApiError> {
-    let buffered = order.durability == DurabilityChoice::Buffered;
+    Optional(order): Optional<CommitSandbox>,
+) -> Result<(StatusCode, Json<CommittedSandbox>), ApiError> {
+    let buffered = order.durability == Durability::Buffered;
     let new = NewCommit { message: order.message, labels: order.labels, buffered };
     let taken = app.sandboxes.commit(&scope(&caller), &id, new).await?;
     let snapshot = taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string() });
     tell(&app, &id, Entry::by("sandbox.committed", &caller, &request, details));
-    let (skipped, skipped_count) = (left(&taken.committed.skipped), taken.committed.skipped_count);
+    let (skipped, skipped_count) = (skipped_to_api(&taken.committed.skipped), taken.committed.skipped_count);
     let snapshot = shown(&app, snapshot).await?;
-    let committed = Committed { snapshot, skipped, skipped_count, frozen: taken.pause.into() };
+    let frozen = freeze_to_api(taken.pause);
+    let committed = CommittedSandbox { snapshot, skipped, skipped_count, frozen };
     Ok((StatusCode::CREATED, Json(committed)))
 }
 
-/// Make a running sandbox hold another snapshot, in place. Processes that are in `/workspace` itself go on in the restored one;
-/// those that are in a directory below it, or have something of it open or mapped, end.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path)), request_body = Restore, responses(
-    (status = 200, description = "The sandbox", body = Restored),
+/// Restore a snapshot in a running sandbox.
+///
+/// Processes whose working directory is `/workspace` itself keep running in the restored workspace; those in
+/// a directory below it, or with a file of it open or mapped, are ended.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/restore", tag = "sandboxes", operation_id = "restore_sandbox", params(("id" = String, Path)), request_body = RestoreSandbox, responses(
+    (status = 200, description = "The sandbox", body = RestoredSandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 pub(super) async fn restore(
@@ -248,21 +98,24 @@ pub(super) async fn restore(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Json(order): Json<Restore>,
-) -> Result<Json<Restored>, ApiError> {
+    Json(order): Json<RestoreSandbox>,
+) -> Result<Json<RestoredSandbox>, ApiError> {
     let scope = scope(&caller);
     app.sandboxes.get(&scope, &id).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?.id;
     let restored = app.sandboxes.restore(&scope, &id, snapshot, order.force).await?;
-    let ended: Vec<Process> = restored.ended.into_iter().map(Process::from).collect();
+    let ended: Vec<WorkspaceUser> = restored.ended.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     tell(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
-    Ok(Json(Restored { sandbox: restored.view.try_into()?, ended, frozen: restored.pause.into() }))
+    let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));
+    Ok(Json(RestoredSandbox { sandbox, ended, frozen }))
 }
 
-/// Make sandboxes like one, that hold what it holds now. All of them run when this answers, or none is made.
-#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = Option<ForkOrder>, responses(
-    (status = 201, description = "The sandboxes", body = Forked),
+/// Fork a sandbox: create sandboxes with its present workspace.
+///
+/// All of them are running when the response is sent, or none is created.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/fork", tag = "sandboxes", operation_id = "fork_sandbox", params(("id" = String, Path)), request_body = Option<ForkSandbox>, responses(
+    (status = 201, description = "The sandboxes", body = ForkedSandbox),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 pub(super) async fn fork(
@@ -270,8 +123,8 @@ pub(super) async fn fork(
     caller: Caller,
     request: RequestId,
     Path(id): Path<String>,
-    Optional(order): Optional<ForkOrder>,
-) -> Result<(StatusCode, Json<Forked>), ApiError> {
+    Optional(order): Optional<ForkSandbox>,
+) -> Result<(StatusCode, Json<ForkedSandbox>), ApiError> {
     let fork = Fork {
         count: order.count,
         timeout: order.timeout_seconds.map(Duration::from_secs),
@@ -288,15 +141,16 @@ pub(super) async fn fork(
     let snapshot = forked.taken.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
     tell(&app, &id, Entry::by("sandbox.forked", &caller, &request, details));
-    let sandboxes = forked.views.into_iter().map(TryInto::try_into).collect::<Result<_, ApiError>>()?;
+    let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     let snapshot = shown(&app, snapshot).await?;
-    Ok((StatusCode::CREATED, Json(Forked { snapshot, sandboxes, frozen: forked.taken.pause.into() })))
+    let frozen = freeze_to_api(forked.taken.pause);
+    Ok((StatusCode::CREATED, Json(ForkedSandbox { snapshot, sandboxes, frozen })))
 }
 
-/// Tell what a sandbox changed in its workspace.
+/// Get the changes in the workspace of a sandbox.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/changes", tag = "sandboxes", operation_id = "get_changes", params(("id" = String, Path), DiffQuery), responses(
-    (status = 200, description = "What differs from what the workspace was made from; a patch with `patch=true`",
-        content((Changes = "application/json"), (String = "text/x-diff"))),
+    (status = 200, description = "The changes since the workspace was created or restored; a patch with `patch=true`",
+        content((SandboxChanges = "application/json"), (String = "text/x-diff"))),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 pub(super) async fn changes(
@@ -305,27 +159,27 @@ pub(super) async fn changes(
     Path(id): Path<String>,
     Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = query.check()?;
-    let turn = app.turns.comparison(&caller.owner).await;
+    let limit = check_diff(&query)?;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
     // The trees have the flag of their request, which outlives the call.
     let cancel = changes.before.store().cancel().clone();
     if query.patch {
         let patches = blocking_until(&cancel, move || {
-            let _turn = turn;
+            let _permit = permit;
             Ok(Patches::new(changes.before, changes.after, limit)?)
         });
-        return patches.await?.answer(&app.turns, &caller.owner).await;
+        return patches.await?.answer(&app.work_limits, &caller.owner).await;
     }
     let answer = blocking_until(&cancel, move || {
-        let _turn = turn;
-        let compare = if query.insight { Diff::judged } else { Diff::plain };
-        Ok(Changes {
+        let _permit = permit;
+        let compare = if query.insight { insight_diff } else { plain_diff };
+        Ok(SandboxChanges {
             base: changes.base.map(|id| id.to_string()),
             diff: compare(&changes.before, &changes.after, limit)?,
-            skipped: left(&changes.skipped),
+            skipped: skipped_to_api(&changes.skipped),
             skipped_count: changes.skipped_count,
-            frozen: pause.into(),
+            frozen: freeze_to_api(pause),
         })
     });
     Ok(Json(answer.await?).into_response())

@@ -1,8 +1,8 @@
-//! What settings must fulfil together.
+//! Constraints between settings.
 
 use super::{GuestTransport, RuntimeKind, Settings, Wrong};
 
-/// Everything in which settings contradict each other.
+/// Returns all contradictions between settings.
 pub(super) fn together(settings: &Settings) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let mut demand = |holds: bool, message: &str| {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::given::Part;
+use super::source::Part;
 use super::{TABLE, Wrong};
 
-/// What the text of a file gives, and what in it is no setting.
+/// Parses a settings file. Returns the settings, and entries that are none.
 pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
     let table: toml::Table = match toml::from_str(text) {
         Ok(table) => table,
@@ -25,7 +25,8 @@ pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {
     (values, wrong)
 }
 
-/// The place alone: the parser's own message quotes the line, which may hold a secret.
+/// Creates the error of a file that is no TOML. It has the location alone: the parser's message quotes the
+/// line, which may contain a secret.
 fn unreadable(text: &str, error: &toml::de::Error) -> Wrong {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
@@ -58,7 +59,7 @@ fn hint(key: &str) -> String {
     }
 }
 
-/// How many letters have to be added, removed or changed.
+/// Returns the edit distance of two words.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, letter) in one.bytes().enumerate() {

@@ -15,7 +15,7 @@ what is in force, without secrets.
 |---|---|---|---|
 ";
 
-/// The page.
+/// Returns the text of `docs/settings.md`.
 pub fn page() -> String {
     TABLE.iter().fold(HEAD.to_owned(), |page, declared| page + &row(declared))
 }

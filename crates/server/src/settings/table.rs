@@ -9,17 +9,17 @@ use super::value::{
     Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges,
     RuntimeKind, Secret, Size, Switch, Value,
 };
-use super::{Declared, Fallback, Given, Surroundings, Wrong};
+use super::{Declared, Fallback, HostEnvironment, SettingsSource, Wrong};
 
 /// `name: Type = default` is a setting that always has a value, `name?: Type = absent` one that may have none.
 macro_rules! settings {
     (@type $type:ty) => { $type };
     (@type $type:ty, ?) => { Option<$type> };
-    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr) => {
-        $given.value::<$type>(stringify!($name), $default, $wrong)
+    (@read $source:ident, $wrong:ident, $name:ident, $type:ty, $default:expr) => {
+        $source.value::<$type>(stringify!($name), $default, $wrong)
     };
-    (@read $given:ident, $wrong:ident, $name:ident, $type:ty, $default:expr, ?) => {
-        $given.optional::<$type>(stringify!($name), $wrong)
+    (@read $source:ident, $wrong:ident, $name:ident, $type:ty, $default:expr, ?) => {
+        $source.optional::<$type>(stringify!($name), $wrong)
     };
     ($($(#[doc = $doc:literal])+ $name:ident $(($optional:tt))? : $type:ty = $default:expr;)+) => {
         /// The settings of a server, checked.
@@ -37,9 +37,9 @@ macro_rules! settings {
             doc: concat!($($doc),+),
         },)+];
 
-        pub(super) fn build(given: &Given, wrong: &mut Vec<Wrong>) -> Option<Settings> {
+        pub(super) fn build(source: &SettingsSource, wrong: &mut Vec<Wrong>) -> Option<Settings> {
             // Each is read before the first failure ends this, so that all that is wrong is found.
-            $(let $name = settings!(@read given, wrong, $name, $type, $default $(, $optional)?);)+
+            $(let $name = settings!(@read source, wrong, $name, $type, $default $(, $optional)?);)+
             Some(Settings { $($name: $name?,)+ })
         }
     };
@@ -51,13 +51,13 @@ const fn is(text: &'static str) -> Fallback {
 }
 
 settings! {
-    /// Where everything the server keeps lies: catalog, key, store, workspaces, audit log.
+    /// Directory of all data of the server: catalog, key, store, workspaces, audit log.
     data_dir: PathBuf = Found("`workspace-server` in the user's data directory", |around| path(around, ""));
-    /// Where the workspaces of sandboxes lie.
+    /// Directory of the workspaces of sandboxes.
     workspace_root: PathBuf = Found("`workspaces` in `DATA_DIR`", |around| path(around, "workspaces"));
     /// The store of snapshots and episodes; `workspace --store` works on it beside the server.
     store_dir: PathBuf = Found("`store` in `DATA_DIR`", |around| path(around, "store"));
-    /// How workspaces are made from snapshots: `overlay`, `clone` or `copy`; `auto` for the first of these that works.
+    /// Provider of workspaces: `overlay`, `clone` or `copy`; `auto` for the first of these that works.
     workspace_provider: ProviderChoice = is("auto");
     /// The address the API listens on. Beyond loopback it needs TLS, or `ALLOW_INSECURE`.
     api_host: IpAddr = is("127.0.0.1");
@@ -67,7 +67,7 @@ settings! {
     metrics_port (?): u16 = Absent("off");
     /// The first admin key. Without it one is made and kept in `DATA_DIR/api-key`.
     api_key (?): Secret = Absent("made at the first start");
-    /// Where the catalog is: a SQLite file or a PostgreSQL database.
+    /// URL of the catalog: a SQLite file or a PostgreSQL database.
     database_url: DatabaseUrl = Found("a SQLite file in `DATA_DIR`", catalog);
     /// A file with the certificate chain, in PEM; the API is then served over TLS.
     tls_cert (?): PathBuf = Absent("no TLS");
@@ -77,25 +77,26 @@ settings! {
     allow_insecure: Switch = is("off");
     /// Origins whose pages may call the API from a browser.
     cors_origins: Origins = is("");
-    /// What runs sandboxes.
+    /// Runtime of sandboxes.
     runtime: RuntimeKind = is("embedded");
     /// The program of `RUNTIME=oci`, by name or path.
     oci_runtime: Program = is("runc");
-    /// Where `RUNTIME=docker` finds its daemon.
+    /// Address of the Docker daemon, for `RUNTIME=docker`.
     docker_host: DockerHost = is("unix:///var/run/docker.sock");
     /// The Docker network of sandboxes with the network `egress` and `RUNTIME=docker`.
     docker_network: NetworkName = is("bridge");
-    /// What sandboxes with the network `egress` do not reach unless they are allowed something more specific; the
-    /// machine itself is never reached.
+    /// Address ranges that sandboxes with the network `egress` cannot reach unless something more specific is
+    /// allowed; the machine itself is never reachable.
     egress_deny: Ranges = is("169.254.0.0/16");
     /// The nameserver that is asked for sandboxes with the network `egress`.
     egress_dns (?): SocketAddr = Absent("the machine's own");
-    /// Whether a sandbox may be made where the machine cannot isolate in every way.
+    /// Required isolation: `strict` refuses sandboxes if the machine cannot isolate in every way.
     require_isolation: Isolation = Found("`strict` for the superuser, else `best-effort`", isolation);
     /// The guest agent that is put into sandboxes.
     agent_program: PathBuf = Found("`workspace-agent` beside the server", agent);
-    /// How guest agents reach the server: over a socket in a directory that is mounted into each sandbox, or over TCP with TLS.
-    /// `tcp` is for `RUNTIME=docker`, and for sandboxes with a network; those without dial their socket.
+    /// Transport between guest agents and the server: a unix socket in a directory that is mounted into each
+    /// sandbox, or TCP with TLS. `tcp` is for `RUNTIME=docker`, and for sandboxes with a network; those
+    /// without one use their socket.
     guest_transport: GuestTransport = is("unix");
     /// The address on which `GUEST_TRANSPORT=tcp` listens for guest agents. Containers must reach it.
     grpc_host: IpAddr = is("127.0.0.1");
@@ -110,11 +111,11 @@ settings! {
     /// A file with the certificates that guest agents trust, in PEM: the port's own, or one that vouches for it under the host
     /// that they dial. Agents keep what they were given, so a certificate that will be renewed needs one that vouches for it.
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
-    /// For later: what serves NFS.
+    /// Not used yet: NFS server.
     nfs_mode: NfsMode = is("embedded");
-    /// For later: the port of NFS.
+    /// Not used yet: port of NFS.
     nfs_port: u16 = is("2049");
-    /// For later: who may mount over NFS.
+    /// Not used yet: addresses that may mount over NFS.
     nfs_allowed_ips: Networks = is("*");
     /// Seconds that a sandbox lives when its creator does not say.
     default_sandbox_timeout: Duration = is("3600");
@@ -135,7 +136,7 @@ settings! {
     max_episode_bytes_per_owner: Size = is("256m");
     /// Sandboxes that are being started at one time, and as many whose files are being written; one owner has at most half of each.
     max_concurrent_creations: u32 = is("10");
-    /// Creations that wait for their turn; more are refused. One owner has at most half of the places.
+    /// Creations that wait for their permit; more are refused. One owner has at most half of the places.
     max_queued_creations: u32 = is("200");
     /// Sandboxes that are started at most before anybody wants them; 0 for none.
     pool_size: Count = is("8");
@@ -157,9 +158,10 @@ settings! {
     max_processes: u32 = is("4096");
     /// Milliseconds that a command runs when its caller does not say.
     default_command_timeout: Milliseconds = is("60000");
-    /// How much of a command's output is kept.
+    /// Bytes of output kept per command.
     output_keep: Size = is("16m");
-    /// How much is kept of the output of all commands of a sandbox, and no more than its disk limit leaves; the oldest goes first.
+    /// Bytes of output kept for all commands of a sandbox, at most as many as its disk limit leaves; the
+    /// oldest output is dropped first.
     sandbox_output_keep: Size = is("64m");
     /// Commands that ended and are remembered with their output, in each sandbox.
     commands_kept: u32 = is("1000");
@@ -171,7 +173,8 @@ settings! {
     terminal_timeout: Duration = is("90");
     /// Seconds that a sandbox stays `running` without its guest agent.
     agent_grace: Duration = is("30");
-    /// How much of the workspaces' disk is kept free, a tenth of a small one: a sandbox that goes on writing then is ended.
+    /// Bytes of the workspaces' disk that are kept free, at most a tenth of the disk: below that, a sandbox
+    /// that keeps writing is ended.
     disk_reserve: Size = is("256m");
     /// Seconds between two collections of what no snapshot holds any more; also done when the disk is nearly full.
     gc_interval: Duration = is("86400");
@@ -179,8 +182,9 @@ settings! {
     events_kept: Duration = is("2592000");
     /// Seconds between two looks for expired sandboxes.
     expiry_interval: Duration = is("60");
-    /// Whether requests are limited per key. Admin keys have no limits but those given to them; a request that is
-    /// answered with an error of the caller (4xx) costs nothing, until there are as many of them a minute as `RATE_LIMIT_OTHER` says.
+    /// Rate limits per key. Admin keys have no limits but those given to them. A request that fails with a
+    /// client error (4xx) costs nothing, until there are as many of them per minute as `RATE_LIMIT_OTHER`
+    /// says.
     rate_limit: Switch = is("on");
     /// Sandboxes that a key may create a minute.
     rate_limit_create: u32 = is("10");
@@ -220,33 +224,34 @@ settings! {
     audit_max: Size = is("64m");
     /// Renamed audit logs that are kept; older ones are removed.
     audit_kept: u32 = is("8");
-    /// What is replaced by `[redacted]` in the audit log; of a pattern with a group, the group alone.
+    /// Patterns that are replaced by `[redacted]` in the audit log; of a pattern with a group, the group
+    /// alone.
     audit_redact: Patterns = is("(?i)(?:password|passwd|secret|token|api[_-]?key)\\s*[=:]\\s*(\\S+)\n(?i)bearer\\s+(\\S+)");
-    /// Which log lines are written: a level, or `target=level` separated by commas.
+    /// Log filter: a level, or `target=level` separated by commas.
     rust_log: LogFilter = is("info");
-    /// How log lines are written.
+    /// Format of log lines.
     log_format: LogFormat = is("json");
     /// Seconds that running requests have when the server is told to stop.
     shutdown_timeout: Duration = is("30");
 }
 
-fn path(around: &Surroundings, name: &str) -> Option<String> {
+fn path(around: &HostEnvironment, name: &str) -> Option<String> {
     let data = around.data_dir.as_ref()?;
     let path = if name.is_empty() { data.clone() } else { data.join(name) };
     path.to_str().map(str::to_owned)
 }
 
-fn catalog(around: &Surroundings) -> Option<String> {
+fn catalog(around: &HostEnvironment) -> Option<String> {
     // A relative path is refused as `DATA_DIR`; there is no URL for it.
     let data = around.data_dir.as_ref().filter(|data| data.is_absolute())?;
     Some(workspace_catalog::sqlite_url(&data.join("catalog.db")))
 }
 
-fn isolation(around: &Surroundings) -> Option<String> {
+fn isolation(around: &HostEnvironment) -> Option<String> {
     let isolation = if around.root { Isolation::Strict } else { Isolation::BestEffort };
     Some(isolation.as_str().to_owned())
 }
 
-fn agent(around: &Surroundings) -> Option<String> {
+fn agent(around: &HostEnvironment) -> Option<String> {
     around.program_directory.as_ref()?.join("workspace-agent").to_str().map(str::to_owned)
 }

@@ -10,11 +10,11 @@ use workspace_sandbox::runtime::Cidr;
 
 /// A kind of value.
 pub(super) trait Value: Sized {
-    /// What is allowed, for the error and the page.
+    /// Allowed values, for error messages and `docs/settings.md`.
     const ALLOWED: &'static str;
-    /// Whether the value is never shown.
+    /// True if the value is never shown.
     const SECRET: bool = false;
-    /// What stands between the parts of a list in one text.
+    /// Separator of a list in one text.
     const SEPARATOR: Option<&'static str> = None;
 
     fn parse(text: &str) -> Option<Self>;
@@ -52,7 +52,7 @@ texts! {
     Program, "a program's name or absolute path, without spaces", |text| {
         text.starts_with('/') == text.contains('/') && !text.starts_with('-') && is_visible(text)
     };
-    /// Where a Docker daemon is.
+    /// Address of a Docker daemon.
     DockerHost, "unix:///PATH, tcp://HOST:PORT, http://HOST:PORT or https://HOST:PORT", |text| {
         ["unix:///", "tcp://", "http://", "https://"].iter().any(|it| text.starts_with(it)) && is_visible(text)
     };
@@ -63,7 +63,7 @@ texts! {
     };
     /// A host and a port.
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
-    /// Which log lines are written.
+    /// Log filter.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         // The filter itself takes any word for a target, a misspelled level too.
         text.split(',').all(is_directive) && EnvFilter::try_new(text).is_ok()
@@ -87,7 +87,7 @@ fn is_directive(text: &str) -> bool {
 }
 
 impl HostPort {
-    /// The host, an address without brackets, and the port.
+    /// Returns the host, an address without brackets, and the port.
     pub fn parts(&self) -> Option<(String, u16)> {
         host_port(&self.0).map(|(host, port)| (host.to_owned(), port))
     }
@@ -214,7 +214,7 @@ impl Value for Cpus {
     }
 }
 
-/// A number of digits with at most one point: `f64` would also read `1e3` and `inf`.
+/// Parses digits with at most one point: `f64` would also accept `1e3` and `inf`.
 fn plain_decimal(text: &str) -> Option<f64> {
     let plain = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     plain.then(|| text.parse().ok()).flatten()
@@ -225,7 +225,7 @@ fn plain_decimal(text: &str) -> Option<f64> {
 pub struct Secret(String);
 
 impl Secret {
-    /// The text itself.
+    /// Returns the secret.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -252,7 +252,7 @@ impl Value for Secret {
 pub struct DatabaseUrl(pub Secret);
 
 impl DatabaseUrl {
-    /// What kind of database it is, which may be shown.
+    /// Returns the kind of database, which may be shown.
     pub fn kind(&self) -> &'static str {
         if self.0.reveal().starts_with("sqlite:") { "SQLite" } else { "PostgreSQL" }
     }
@@ -293,7 +293,7 @@ macro_rules! choices {
         }
 
         impl $name {
-            /// The word that is written in settings.
+            /// Returns the value as settings spell it.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
@@ -315,7 +315,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How workspaces are made.
+    /// Provider of workspaces.
     ProviderChoice, "auto, overlay, clone or copy":
     /// By the best that works.
     Auto = "auto",
@@ -328,7 +328,7 @@ choices! {
 }
 
 choices! {
-    /// What runs sandboxes.
+    /// Runtime of sandboxes.
     RuntimeKind, "embedded, docker or oci":
     /// The own launcher.
     Embedded = "embedded",
@@ -339,7 +339,7 @@ choices! {
 }
 
 choices! {
-    /// How guest agents reach the server.
+    /// Transport between guest agents and the server.
     GuestTransport, "unix or tcp":
     /// Over a socket in a directory that is mounted into the sandbox.
     Unix = "unix",
@@ -348,16 +348,16 @@ choices! {
 }
 
 choices! {
-    /// What happens when the machine cannot isolate as asked.
+    /// Policy for machines that cannot isolate in every way.
     Isolation, "strict or best-effort":
     /// The sandbox is not made.
     Strict = "strict",
-    /// It is made, and its answer says what is missing.
+    /// The sandbox is created, and the response says what is missing.
     BestEffort = "best-effort"
 }
 
 choices! {
-    /// What serves files over NFS.
+    /// NFS server.
     NfsMode, "embedded or system":
     /// The server itself.
     Embedded = "embedded",
@@ -366,11 +366,11 @@ choices! {
 }
 
 choices! {
-    /// How log lines are written.
+    /// Format of log lines.
     LogFormat, "json or text":
-    /// One JSON object a line.
+    /// A JSON object per line.
     Json = "json",
-    /// For people.
+    /// Plain text for people.
     Text = "text"
 }
 
@@ -416,7 +416,7 @@ pub struct Networks(pub Vec<Network>);
 pub struct Network {
     /// Its first address.
     pub address: IpAddr,
-    /// How many leading bits are fixed.
+    /// Length of the prefix in bits.
     pub bits: u8,
 }
 
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_ranges_or_none() {
+    fn denied_addresses_are_ranges_or_none() {
         assert_eq!(Ranges::parse("none"), Some(Ranges(Vec::new())));
         assert_eq!(Ranges::parse("10.0.0.0/8, 192.168.1.1").map(|it| it.0.len()), Some(2));
         for text in ["10.0.0.1/8", "::1", "example.com", "none,10.0.0.0/8"] {

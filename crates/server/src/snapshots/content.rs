@@ -1,6 +1,6 @@
 //! The content of a file in a snapshot, piece by piece.
 //!
-//! A file may have millions of extents. All of them are in memory only while the store reads them, in a turn of the owner; no
+//! A file may have millions of extents. All of them are in memory only while the store reads them, under a permit of the owner; no
 //! more than [`EXTENTS_MAX`] are kept from one piece to the next, however slowly the client reads.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use workspace_state::{Cancel, ChunkId, Extent, FileNode, Node, Snapshot, Store, 
 
 use super::body::{PIECE, Pieces};
 use super::tree::{entry, not_a_file, open};
-use super::turns::{Turn, Turns};
+use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
 /// Extents of one file that are kept: 192 KiB of memory, for about 256 MiB of a file without holes.
@@ -52,7 +52,7 @@ pub(super) struct Content {
     extents: VecDeque<Extent>,
     /// Bytes before the present one, counted from the first of the kept extents.
     done: u64,
-    /// The same, counted from the start of the file.
+    /// Offset from the start of the file.
     position: u64,
     left: u64,
 }
@@ -72,7 +72,7 @@ impl Content {
         self.size
     }
 
-    /// Entity tag of the whole file.
+    /// Returns the entity tag of the whole file.
     pub(super) fn tag(&self) -> &str {
         &self.tag
     }
@@ -82,7 +82,7 @@ impl Content {
         Self { done: from, position: from, left: len, ..self }
     }
 
-    /// The present extent, and how much of it is done.
+    /// Returns the current extent and the offset in it.
     fn present(&mut self) -> Result<(Extent, u64), ApiError> {
         loop {
             match self.extents.front() {
@@ -140,8 +140,8 @@ impl Pieces for Content {
         self.source.store.cancel()
     }
 
-    async fn turn(turns: &Turns, owner: &str) -> Turn {
-        turns.read(owner).await
+    async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
+        limits.read(owner).await
     }
 }
 
@@ -184,11 +184,11 @@ mod tests {
     use std::task::Poll;
 
     use axum::body::to_bytes;
+    use workspace_api::error_codes;
     use workspace_state::{Attributes, GcOptions, NewSnapshot, Quiet, VirtualTree};
 
     use super::super::body;
     use super::*;
-    use crate::code;
 
     fn store() -> (tempfile::TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A file of as many extents, each a few bytes or a hole of one.
+    /// Creates a file of `count` extents, each a few bytes or a hole of one.
     fn of_many_extents(tree: &mut VirtualTree, store: &Store, count: usize) -> Vec<u8> {
         let words = snapshot_with(store, b"abc".to_vec());
         let chunk = opened(store, &words).extents[0];
@@ -279,7 +279,7 @@ mod tests {
         assert!(report.dead_bytes > 2 << 20, "{report:?}");
         assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
         let error = content.next_piece().unwrap_err();
-        assert_eq!(error.code(), code::SNAPSHOT_NOT_FOUND, "{error:?}");
+        assert_eq!(error.code(), error_codes::SNAPSHOT_NOT_FOUND, "{error:?}");
     }
 
     async fn is_pending(future: &mut Pin<&mut impl Future>) -> bool {
@@ -291,14 +291,14 @@ mod tests {
         let (_directory, store) = store();
         let whole = noise(3 << 20);
         let content = opened(&store, &snapshot_with(&store, whole.clone()));
-        let turns = Arc::new(Turns::few());
-        let other = turns.read("alice").await;
-        let mut answer = pin!(body::stream(content, &turns, "alice"));
+        let limits = Arc::new(WorkLimits::few());
+        let other = limits.read("alice").await;
+        let mut answer = pin!(body::stream(content, &limits, "alice"));
         assert!(is_pending(&mut answer).await);
         drop(other);
         let body = answer.await.unwrap();
         // The client has taken nothing yet.
-        drop(turns.read("alice").await);
+        drop(limits.read("alice").await);
         assert!(to_bytes(body, 4 << 20).await.unwrap() == whole);
     }
 }

@@ -1,165 +1,173 @@
-//! What differs between two snapshots.
+//! Differences between two snapshots.
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
+use serde_json::Value;
+use workspace_api::diff::{
+    ChangeKind, Diff, DiffQuery, DiffTotals, Difference, DifferenceInsight, DifferenceSide, RiskNote,
+};
+use workspace_api::error::ErrorBody;
+use workspace_api::snapshots::EntryKind;
 use workspace_state::{
-    ChangeCode, Difference as TreeDifference, DifferenceKind, Entry as TreeEntry, EntryInsight, InsightDiff,
-    Node, NodeKind, RiskNote, Snapshot, Store, StoreError, Totals, Tree, TreeId, TreePath, diff, insight,
+    self as state, ChangeCode, Difference as TreeDifference, DifferenceKind, Entry, EntryCode, EntryInsight,
+    EntrySummary, InsightDiff, Node, Snapshot, Store, StoreError, Totals, Tree, TreePath, diff, insight,
+    quote_path,
 };
 
+use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
-use super::shape::{DiffQuery, octal};
 use super::tree::open;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::sandboxes::scope;
 use crate::store::with_store;
 
-/// Differences that are told when nobody says how many.
+/// Default number of differences in a response.
 pub(crate) const LIMIT: usize = 1_000;
 pub(super) const LIMIT_MAX: usize = 10_000;
 
-/// What differs between two trees. With `insight=true` it has all that `docs/insight.md` describes.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Diff {
-    /// Of the insight diff.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<u32>,
-    /// The tree before.
-    #[schema(value_type = String)]
-    from: TreeId,
-    /// The tree after.
-    #[schema(value_type = String)]
-    to: TreeId,
-    /// Sums over all differences, with `insight=true`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    totals: Option<Totals>,
-    /// Risks of the whole, with `insight=true`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
-    notes: Option<Vec<RiskNote>>,
-    /// The differences, by path; with `insight=true` each has more fields.
-    #[schema(value_type = Vec<Difference>)]
-    entries: Entries,
-    /// How many there are in all.
-    total: usize,
-    /// Whether some are left out here.
-    truncated: bool,
+/// Returns the differences without insight, the first `limit` of them.
+pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
+    let differences = diff(from, to)?;
+    let total = differences.len();
+    Ok(Diff {
+        version: None,
+        from: from.id().to_string(),
+        to: to.id().to_string(),
+        totals: None,
+        notes: None,
+        entries: differences.iter().take(limit).map(difference_to_api).collect(),
+        total,
+        truncated: total > limit,
+    })
 }
 
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Entries {
-    Plain(Vec<Difference>),
-    Judged(Vec<EntryInsight>),
+/// Returns the differences with insight, the first `limit` of them. Totals and notes are those of all differences.
+pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
+    let InsightDiff { version, from, to, totals, notes, entries } = insight(from, to)?;
+    let total = entries.len();
+    Ok(Diff {
+        version: Some(version),
+        from: from.to_string(),
+        to: to.to_string(),
+        totals: Some(totals_to_api(totals)),
+        notes: Some(notes_to_api(&notes)),
+        entries: entries.iter().take(limit).map(insight_to_api).collect(),
+        total,
+        truncated: total > limit,
+    })
 }
 
-/// A difference.
-#[derive(Debug, Serialize, ToSchema)]
-struct Difference {
-    /// Where; for a rename, where it is now. In double quotes with C escapes if it is not plain text.
-    #[schema(value_type = String)]
-    path: TreePath,
-    /// added, removed, modified, type_changed, mode_changed or renamed.
-    #[schema(value_type = String, example = "modified")]
-    change: ChangeCode,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    renamed_from: Option<TreePath>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    old: Option<Side>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    new: Option<Side>,
-}
-
-/// One side of a difference.
-#[derive(Debug, Serialize, ToSchema)]
-struct Side {
-    /// file, directory or symlink.
-    #[schema(value_type = String, example = "file")]
-    kind: NodeKind,
-    /// Permission bits in octal.
-    #[schema(example = "0644")]
-    mode: String,
-    /// Bytes of a file or of a symlink's target; 0 for a directory.
-    size: u64,
-}
-
-impl Side {
-    fn new(entry: &TreeEntry) -> Self {
-        let size = match &entry.node {
-            Node::Directory(_) => 0,
-            node => node.size(),
-        };
-        Self { kind: entry.node.kind(), mode: octal(entry.node.mode()), size }
+fn difference_to_api(difference: &TreeDifference) -> Difference {
+    let (change, renamed_from) = match &difference.kind {
+        DifferenceKind::Added => (ChangeKind::Added, None),
+        DifferenceKind::Removed => (ChangeKind::Removed, None),
+        DifferenceKind::Modified => (ChangeKind::Modified, None),
+        DifferenceKind::TypeChanged => (ChangeKind::TypeChanged, None),
+        DifferenceKind::ModeChanged => (ChangeKind::ModeChanged, None),
+        DifferenceKind::Renamed { from } => (ChangeKind::Renamed, Some(quote_path(from).into_owned())),
+    };
+    Difference {
+        path: quote_path(&difference.path).into_owned(),
+        change,
+        renamed_from,
+        old: difference.old.as_ref().map(side_to_api),
+        new: difference.new.as_ref().map(side_to_api),
+        insight: None,
     }
 }
 
-impl Difference {
-    fn new(difference: TreeDifference) -> Self {
-        let (change, renamed_from) = match difference.kind {
-            DifferenceKind::Added => (ChangeCode::Added, None),
-            DifferenceKind::Removed => (ChangeCode::Removed, None),
-            DifferenceKind::Modified => (ChangeCode::Modified, None),
-            DifferenceKind::TypeChanged => (ChangeCode::TypeChanged, None),
-            DifferenceKind::ModeChanged => (ChangeCode::ModeChanged, None),
-            DifferenceKind::Renamed { from } => (ChangeCode::Renamed, Some(TreePath(from))),
-        };
-        Self {
-            path: TreePath(difference.path),
-            change,
-            renamed_from,
-            old: difference.old.as_ref().map(Side::new),
-            new: difference.new.as_ref().map(Side::new),
-        }
+fn side_to_api(entry: &Entry) -> DifferenceSide {
+    let size = match &entry.node {
+        Node::Directory(_) => 0,
+        node => node.size(),
+    };
+    DifferenceSide { kind: kind_to_api(entry.node.kind()), mode: octal(entry.node.mode()), size }
+}
+
+fn insight_to_api(entry: &EntryInsight) -> Difference {
+    let change = match entry.change {
+        ChangeCode::Added => ChangeKind::Added,
+        ChangeCode::Removed => ChangeKind::Removed,
+        ChangeCode::Modified => ChangeKind::Modified,
+        ChangeCode::TypeChanged => ChangeKind::TypeChanged,
+        ChangeCode::ModeChanged => ChangeKind::ModeChanged,
+        ChangeCode::Renamed => ChangeKind::Renamed,
+    };
+    Difference {
+        path: path_to_api(&entry.path),
+        change,
+        renamed_from: entry.renamed_from.as_ref().map(path_to_api),
+        old: entry.old.map(summary_to_api),
+        new: entry.new.map(summary_to_api),
+        insight: Some(DifferenceInsight {
+            content: entry.content.map(code_name),
+            lines_added: entry.lines_added,
+            lines_removed: entry.lines_removed,
+            too_large: entry.too_large,
+            size_change: entry.size_change,
+            notes: notes_to_api(&entry.notes),
+        }),
     }
 }
 
-impl Diff {
-    pub(crate) fn plain(from: &Tree, to: &Tree, limit: usize) -> Result<Self, StoreError> {
-        let differences = diff(from, to)?;
-        let total = differences.len();
-        let entries = differences.into_iter().take(limit).map(Difference::new).collect();
-        Ok(Self {
-            version: None,
-            from: from.id(),
-            to: to.id(),
-            totals: None,
-            notes: None,
-            entries: Entries::Plain(entries),
-            total,
-            truncated: total > limit,
-        })
-    }
+fn summary_to_api(summary: EntrySummary) -> DifferenceSide {
+    let kind = match summary.kind {
+        EntryCode::File => EntryKind::File,
+        EntryCode::Directory => EntryKind::Directory,
+        EntryCode::Symlink => EntryKind::Symlink,
+    };
+    DifferenceSide { kind, mode: octal(summary.mode), size: summary.size }
+}
 
-    /// With what to think of it. Sums and risks of the whole are those of all differences.
-    pub(crate) fn judged(from: &Tree, to: &Tree, limit: usize) -> Result<Self, StoreError> {
-        let InsightDiff { version, from, to, totals, notes, mut entries } = insight(from, to)?;
-        let total = entries.len();
-        entries.truncate(limit);
-        Ok(Self {
-            version: Some(version),
-            from,
-            to,
-            totals: Some(totals),
-            notes: Some(notes),
-            entries: Entries::Judged(entries),
-            total,
-            truncated: total > limit,
-        })
+fn notes_to_api(notes: &[state::RiskNote]) -> Vec<RiskNote> {
+    let note = |note: &state::RiskNote| RiskNote {
+        code: code_name(note.code),
+        line: note.line,
+        pattern: note.pattern.map(code_name),
+        path: note.path.as_ref().map(path_to_api),
+    };
+    notes.iter().map(note).collect()
+}
+
+fn totals_to_api(totals: Totals) -> DiffTotals {
+    DiffTotals {
+        added: totals.added,
+        removed: totals.removed,
+        modified: totals.modified,
+        type_changed: totals.type_changed,
+        mode_changed: totals.mode_changed,
+        renamed: totals.renamed,
+        files_removed: totals.files_removed,
+        lines_added: totals.lines_added,
+        lines_removed: totals.lines_removed,
+        binary: totals.binary,
+        too_large: totals.too_large,
+        size_change: totals.size_change,
+        notes: totals.notes.into_iter().map(|(code, count)| (code_name(code), count)).collect(),
+    }
+}
+
+fn path_to_api(path: &TreePath) -> String {
+    quote_path(&path.0).into_owned()
+}
+
+/// Returns the name of a code of the insight diff, which the state engine defines for JSON.
+fn code_name(code: impl Serialize) -> String {
+    match serde_json::to_value(code) {
+        Ok(Value::String(name)) => name,
+        _ => String::new(),
     }
 }
 
 /// Compare two snapshots.
 #[utoipa::path(get, path = "/api/v1/snapshots/{a}/diff/{b}", tag = "snapshots", operation_id = "diff_snapshots",
-    params(("a" = String, Path, description = "Before"), ("b" = String, Path, description = "After"), DiffQuery),
+    params(("a" = String, Path, description = "Id of the old snapshot"), ("b" = String, Path, description = "Id of the new snapshot"), DiffQuery),
     responses(
-        (status = 200, description = "What differs; a patch with `patch=true`, whose header `X-Truncated` says whether differences are left out",
+        (status = 200, description = "The differences; a patch with `patch=true`, whose header `X-Truncated` says whether differences are left out",
             content((Diff = "application/json"), (String = "text/x-diff"))),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
@@ -169,23 +177,23 @@ pub(super) async fn compare(
     Path((a, b)): Path<(String, String)>,
     Query(query): Query<DiffQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = query.check()?;
+    let limit = check_diff(&query)?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
-    let turn = app.turns.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     if query.patch {
         let patches = with_store(&app.store, move |store| {
-            let _turn = turn;
+            let _permit = permit;
             let (from, to) = both(store, &pair)?;
             Ok(Patches::new(from, to, limit)?)
         });
-        return patches.await?.answer(&app.turns, &caller.owner).await;
+        return patches.await?.answer(&app.work_limits, &caller.owner).await;
     }
     let compared = with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let (from, to) = both(store, &pair)?;
-        let compared = if query.insight { Diff::judged } else { Diff::plain };
-        Ok(compared(&from, &to, limit)?)
+        let compare = if query.insight { insight_diff } else { plain_diff };
+        Ok(compare(&from, &to, limit)?)
     });
     Ok(Json(compared.await?).into_response())
 }

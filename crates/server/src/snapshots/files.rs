@@ -6,53 +6,56 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
 
-use super::address::Place;
 use super::body;
 use super::content::Content;
-use super::turns::Turns;
+use super::snapshot_path::SnapshotPath;
+use super::work_limits::WorkLimits;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::sandboxes::scope;
 use crate::store::with_store;
 
-/// Get the content of a file, or a range of it. Symlinks are not followed.
+/// Get the content of a file, or a range of it.
+///
+/// Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/files/{path}", tag = "snapshots", operation_id = "get_snapshot_file",
     params(
         ("id" = String, Path),
         ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"),
         ("Range" = Option<String>, Header, description = "One range of bytes; all of the file is sent for several"),
-        ("If-None-Match" = Option<String>, Header, description = "The `ETag` of what is known already"),
+        ("If-None-Match" = Option<String>, Header, description = "`ETag` of the cached content"),
     ),
     responses(
         (status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 206, description = "The range", body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 304, description = "It is what is known already"),
+        (status = 304, description = "The cached content is current"),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 pub(super) async fn content(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let turn = app.turns.read(&caller.owner).await;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let permit = app.work_limits.read(&caller.owner).await;
     let content = with_store(&app.store, move |store| {
-        let _turn = turn;
-        Content::open(store, snapshot, place.path)
+        let _permit = permit;
+        Content::open(store, snapshot, location.path)
     });
-    answer(&method, &headers, content.await?, &app.turns, &caller.owner).await
+    answer(&method, &headers, content.await?, &app.work_limits, &caller.owner).await
 }
 
 async fn answer(
     method: &Method,
     headers: &HeaderMap,
     content: Content,
-    turns: &Arc<Turns>,
+    limits: &Arc<WorkLimits>,
     owner: &str,
 ) -> Result<Response, ApiError> {
     let (size, tag) = (content.size(), content.tag().to_owned());
@@ -81,7 +84,7 @@ async fn answer(
     about.push((header::CONTENT_LENGTH, len.to_string()));
     let silent = method == Method::HEAD || len == 0;
     let body =
-        if silent { Body::empty() } else { body::stream(content.narrow(from, len), turns, owner).await? };
+        if silent { Body::empty() } else { body::stream(content.narrow(from, len), limits, owner).await? };
     respond(status, about, body)
 }
 
@@ -94,7 +97,7 @@ fn respond(status: StatusCode, about: Vec<(HeaderName, String)>, body: Body) -> 
     Ok(response)
 }
 
-/// The elements of a header that is a list.
+/// Splits a header that is a list.
 fn values<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)
@@ -105,7 +108,7 @@ fn matches(known: &str, tag: &str) -> bool {
 }
 
 fn outside(size: u64) -> ApiError {
-    let error = ApiError::new(code::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
+    let error = ApiError::new(error_codes::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
     let error = error.detail("size", size);
     match HeaderValue::try_from(format!("bytes */{size}")) {
         Ok(value) => error.header(header::CONTENT_RANGE, value),
@@ -118,12 +121,12 @@ fn outside(size: u64) -> ApiError {
 enum Range {
     /// From one byte to another, or to the end.
     From(u64, Option<u64>),
-    /// So many at the end.
+    /// The last bytes.
     Last(u64),
 }
 
 impl Range {
-    /// One range. What is not understood, and several ranges, are as good as none: the whole is sent then.
+    /// Parses a single range. `None` for several ranges and unknown forms: then the whole file is sent.
     fn parse(text: &str) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-')?;
@@ -145,7 +148,7 @@ impl Range {
         }
     }
 
-    /// The first byte and how many, in content of that size.
+    /// Returns offset and length in content of that size; `None` if it is outside.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         let (from, len) = match self {
             Self::From(from, last) => {

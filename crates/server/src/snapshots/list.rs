@@ -1,20 +1,22 @@
 //! Pages of the list of snapshots.
 
+use workspace_api::snapshots::{Snapshot, SnapshotList};
 use workspace_catalog::Catalog;
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot as Record, SnapshotId, Store};
 
-use super::owned::Snapshots;
-use super::shape::{ListQuery, Snapshot, SnapshotList, skipped};
+use super::conversion::{ListOptions, skipped, snapshot_to_api};
+use super::owners::Snapshots;
 use crate::error::ApiError;
 use crate::store::with_store;
 
-/// Snapshots that are read at once when all of an owner's are looked at.
-const TOGETHER: u32 = 1_000;
+/// Number of snapshots read at once when all of an owner are scanned.
+const SCAN_BATCH: u32 = 1_000;
 
 impl Snapshots<'_> {
-    /// The page that is asked for, of the snapshots that may be seen, newest first. Cancelled when the future is dropped.
-    pub(super) async fn page(&self, scope: &Scope, query: ListQuery) -> Result<SnapshotList, ApiError> {
+    /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
+    /// is dropped.
+    pub(super) async fn page(&self, scope: &Scope, query: ListOptions) -> Result<SnapshotList, ApiError> {
         match scope {
             Scope::Owner(owner) => {
                 if query.wants_all() {
@@ -27,13 +29,13 @@ impl Snapshots<'_> {
     }
 }
 
-/// Reads the snapshots of the page and no others. One that is not in the store leaves the page with fewer: the command line may
-/// have removed it, or it may be in the store of another server.
+/// Reads the snapshots of the page and no others. A snapshot that is not in the store makes the page shorter:
+/// the command line may have removed it, or it may be in the store of another server.
 async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
-    query: &ListQuery,
+    query: &ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let (page, limit) = (query.page, query.limit);
     let behind = query.cursor.map(|id| id.to_string());
@@ -43,7 +45,7 @@ async fn page_of_owner(
     let more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
-        let next = ids.last().filter(|_| more).and_then(|last| last.parse().ok());
+        let next = ids.last().filter(|_| more).cloned();
         let items = shown(store, find(store, &ids)?.into_iter().flatten().collect())?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         Ok(SnapshotList { items, total, page, limit, next })
@@ -51,17 +53,17 @@ async fn page_of_owner(
     read.await
 }
 
-/// Looks at all snapshots of an owner, some at a time, and keeps those of the page.
+/// Scans all snapshots of an owner in batches, and keeps those of the page.
 async fn scan_owner(
     store: &Store,
     catalog: &Catalog,
     owner: &str,
-    query: ListQuery,
+    query: ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let mut scan = Scan::new(query, store)?;
     let mut last: Option<String> = None;
     loop {
-        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, TOGETHER).await?;
+        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, SCAN_BATCH).await?;
         let Some(end) = ids.last().cloned() else { break };
         last = Some(end);
         scan = with_store(store, move |store| {
@@ -73,8 +75,8 @@ async fn scan_owner(
     with_store(store, move |store| scan.finish(store)).await
 }
 
-/// Looks at all snapshots of the store.
-async fn scan_store(store: &Store, query: ListQuery) -> Result<SnapshotList, ApiError> {
+/// Scans all snapshots of the store.
+async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, ApiError> {
     let scanned = with_store(store, move |store| {
         let mut scan = Scan::new(query, store)?;
         store.snapshots()?.into_iter().rev().for_each(|record| scan.take(record));
@@ -83,7 +85,7 @@ async fn scan_store(store: &Store, query: ListQuery) -> Result<SnapshotList, Api
     scanned.await
 }
 
-/// The snapshots with these ids, until the store's handle is cancelled.
+/// Reads the snapshots with these ids, until the store's handle is cancelled.
 fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
     let find = |id: &String| {
         store.cancel().check().map_err(workspace_state::StoreError::from)?;
@@ -97,12 +99,12 @@ fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> 
 
 fn shown(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
     let references = store.references()?;
-    records.into_iter().map(|record| Snapshot::new(record, &references)).collect()
+    records.into_iter().map(|record| snapshot_to_api(record, &references)).collect()
 }
 
 /// A page in the making, from snapshots that come newest first.
 struct Scan {
-    query: ListQuery,
+    query: ListOptions,
     references: Vec<(String, SnapshotId)>,
     /// Snapshots of the pages before that are yet to come.
     before: usize,
@@ -112,14 +114,14 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(query: ListQuery, store: &Store) -> Result<Self, ApiError> {
+    fn new(query: ListOptions, store: &Store) -> Result<Self, ApiError> {
         let before = skipped(query.page, query.limit);
         let references = store.references()?;
         Ok(Self { query, references, before, items: Vec::new(), total: 0, more: false })
     }
 
     fn take(&mut self, record: Record) {
-        if !self.query.fits(&record, &self.references) {
+        if !self.query.matches(&record, &self.references) {
             return;
         }
         self.total += 1;
@@ -138,25 +140,25 @@ impl Scan {
 
     fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
         let (page, limit) = (self.query.page, self.query.limit);
-        let next = self.items.last().map(|last| last.id).filter(|_| self.more);
+        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.more);
         Ok(SnapshotList { items: shown(store, self.items)?, total: self.total, page, limit, next })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use workspace_api::error_codes;
     use workspace_catalog::sqlite_url;
     use workspace_state::NewSnapshot;
 
     use super::*;
-    use crate::code;
 
-    fn query(pairs: &[(&str, &str)]) -> ListQuery {
+    fn query(pairs: &[(&str, &str)]) -> ListOptions {
         let pairs = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        ListQuery::parse(pairs.collect()).unwrap()
+        ListOptions::parse(pairs.collect()).unwrap()
     }
 
-    async fn shop(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
+    async fn fixture(directory: &tempfile::TempDir, count: usize) -> (Store, Catalog, Vec<SnapshotId>) {
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
         let catalog = Catalog::open(&sqlite_url(&directory.path().join("catalog"))).await.unwrap();
         let mut ids = Vec::new();
@@ -189,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn pages_are_the_same_for_owners_and_administrators_with_and_without_filters() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 7).await;
+        let (store, catalog, ids) = fixture(&directory, 7).await;
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         for scope in [Scope::Owner("alice".to_owned()), Scope::All] {
             let of = async |pairs: &[(&str, &str)]| page((&store, &catalog), &scope, pairs).await;
@@ -208,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn pages_neither_repeat_nor_skip_where_the_store_lost_some() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 8).await;
+        let (store, catalog, ids) = fixture(&directory, 8).await;
         store.remove_snapshots(&[ids[1], ids[6]]).unwrap();
         let scope = Scope::Owner("alice".to_owned());
         let (mut paged, mut followed, mut next) = (Vec::new(), Vec::new(), None::<String>);
@@ -228,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_reads_its_own_snapshots_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 4).await;
+        let (store, catalog, ids) = fixture(&directory, 4).await;
         // Whoever read the oldest one would not count it.
         store.remove_snapshots(&ids[3..]).unwrap();
         let alice = Scope::Owner("alice".to_owned());
@@ -242,11 +244,11 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_list_reads_no_further() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, catalog, ids) = shop(&directory, 1).await;
+        let (store, catalog, ids) = fixture(&directory, 1).await;
         let store = store.with_cancel(store.cancel().child());
         store.cancel().cancel();
         let error = find(&store, &[ids[0].to_string()]).unwrap_err();
-        assert_eq!(error.code(), code::SHUTTING_DOWN);
+        assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };
         let scope = Scope::Owner("alice".to_owned());
         assert!(snapshots.page(&scope, query(&[("label", "odd=0")])).await.is_err());

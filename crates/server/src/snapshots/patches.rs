@@ -8,14 +8,15 @@ use axum::response::{IntoResponse as _, Response};
 use workspace_state::{Cancel, Difference, PatchSections, StoreError, Tree, diff};
 
 use super::body::{self, PIECE, Pieces};
-use super::turns::{Turn, Turns};
+use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
-/// Lines around a change in a patch, as everyone has them.
+/// Context lines around a change in a patch, the usual number.
 const CONTEXT: usize = 3;
-/// Bytes of files that are compared for one piece, about. Files that differ and are no text add little to the answer.
+/// Approximate number of file bytes compared for one piece. Files that differ and are not text add little to
+/// the patch.
 const COMPARED: u64 = 16 << 20;
-/// Says of a patch whether something is missing at its end.
+/// Header that says whether a patch is truncated.
 const TRUNCATED: HeaderName = HeaderName::from_static("x-truncated");
 
 /// Differences as patches, one behind the other.
@@ -36,15 +37,15 @@ impl Patches {
         Ok(Self { from, to, differences: differences.into_iter(), sections: None, truncated })
     }
 
-    /// Answers with the patch. Each piece is made in a turn of the owner.
-    pub(crate) async fn answer(self, turns: &Arc<Turns>, owner: &str) -> Result<Response, ApiError> {
+    /// Answers with the patch. Each piece is made under a permit of the owner.
+    pub(crate) async fn answer(self, limits: &Arc<WorkLimits>, owner: &str) -> Result<Response, ApiError> {
         let truncated = HeaderValue::from_static(if self.truncated { "true" } else { "false" });
         let kind = HeaderValue::from_static("text/x-diff");
         let headers = [(header::CONTENT_TYPE, kind), (TRUNCATED, truncated)];
-        Ok((headers, body::stream(self, turns, owner).await?).into_response())
+        Ok((headers, body::stream(self, limits, owner).await?).into_response())
     }
 
-    /// The next piece, which is empty if much was compared for little; none at the end.
+    /// Returns the next piece, which is empty if much was compared for little output; `None` at the end.
     fn compare(&mut self, most_compared: u64) -> Result<Option<Bytes>, StoreError> {
         let (mut piece, mut compared) = (Vec::new(), 0);
         while piece.len() < PIECE && compared < most_compared {
@@ -78,8 +79,8 @@ impl Pieces for Patches {
         self.from.store().cancel()
     }
 
-    async fn turn(turns: &Turns, owner: &str) -> Turn {
-        turns.comparison(owner).await
+    async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
+        limits.comparison(owner).await
     }
 }
 
@@ -131,14 +132,14 @@ mod tests {
     async fn a_piece_waits_for_a_turn_of_its_owner_and_gives_it_back() {
         let (_directory, store) = store();
         let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
-        let turns = Arc::new(Turns::few());
-        let other = turns.comparison("alice").await;
-        let mut answer = pin!(patches.answer(&turns, "alice"));
+        let limits = Arc::new(WorkLimits::few());
+        let other = limits.comparison("alice").await;
+        let mut answer = pin!(patches.answer(&limits, "alice"));
         assert!(is_pending(&mut answer).await);
         drop(other);
         let body = answer.await.unwrap().into_body();
         // The client has taken nothing yet.
-        drop(turns.comparison("alice").await);
+        drop(limits.comparison("alice").await);
         let body = to_bytes(body, 1 << 20).await.unwrap();
         assert!(body.ends_with(b"+1\n"), "{body:?}");
     }
@@ -150,19 +151,19 @@ mod tests {
         let (_directory, store) = store();
         let store = store.with_cancel(store.cancel().child());
         let patches = added(&store, &[("a".to_owned(), b"1\n".to_vec())]);
-        let turns = Turns::few();
+        let limits = WorkLimits::few();
         let (release, released) = std::sync::mpsc::channel::<()>();
         runtime.block_on(async {
             tokio::task::spawn_blocking(move || released.recv());
             {
-                let mut piece = pin!(body::advance(patches, &turns, "alice"));
+                let mut piece = pin!(body::advance(patches, &limits, "alice"));
                 assert!(is_pending(&mut piece).await);
                 assert!(!store.cancel().is_cancelled());
             }
             assert!(store.cancel().is_cancelled());
             drop(release);
-            // What was begun ends, and with it the turn.
-            turns.comparison("alice").await;
+            // What was begun ends, and with it the permit.
+            limits.comparison("alice").await;
         });
     }
 }

@@ -1,69 +1,71 @@
-//! What is in a snapshot.
+//! Trees of snapshots.
 
 use axum::extract::State;
-use workspace_state::{Entry as TreeEntry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::snapshots::{PageQuery, TreeListing};
+use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
 
-use super::address::Place;
-use super::shape::{Entry, Listing, PageQuery, skipped};
+use super::conversion::{check_page, entry_to_api, skipped};
+use super::snapshot_path::SnapshotPath;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::code;
-use crate::error::{ApiError, ErrorBody};
+use crate::error::ApiError;
 use crate::extract::{Json, Query};
 use crate::sandboxes::scope;
 use crate::store::{no_snapshot, with_store};
 
-/// See what is at the root of a snapshot.
+/// List the root directory of a snapshot.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
     params(("id" = String, Path), PageQuery), responses(
-    (status = 200, description = "The directory", body = Listing),
+    (status = 200, description = "The directory", body = TreeListing),
     (status = "default", description = "An error", body = ErrorBody),
 ))]
 pub(super) async fn root(
     state: State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     query: Query<PageQuery>,
-) -> Result<Json<Listing>, ApiError> {
-    list(state, caller, place, query).await
+) -> Result<Json<TreeListing>, ApiError> {
+    list(state, caller, location, query).await
 }
 
-/// See what is at a path of a snapshot: a page of a directory's entries, or the entry itself.
+/// Get the entry at a path of a snapshot, with a page of its entries if it is a directory.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree/{path}", tag = "snapshots", operation_id = "get_snapshot_tree",
     params(("id" = String, Path), ("path" = String, Path, description = "Slashes may be there as they are or as `%2F`"), PageQuery),
     responses(
-        (status = 200, description = "What is there", body = Listing),
+        (status = 200, description = "The entry", body = TreeListing),
         (status = "default", description = "An error", body = ErrorBody),
     ))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    place: Place,
+    location: SnapshotPath,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Listing>, ApiError> {
-    let (page, limit) = query.check()?;
-    let snapshot = app.snapshots().find(&scope(&caller), &place.id).await?;
-    let turn = app.turns.read(&caller.owner).await;
+) -> Result<Json<TreeListing>, ApiError> {
+    let (page, limit) = check_page(&query)?;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let permit = app.work_limits.read(&caller.owner).await;
     let listing = with_store(&app.store, move |store| {
-        let _turn = turn;
+        let _permit = permit;
         let tree = open(store, &snapshot)?;
-        let entry = entry(&tree, &place.path)?;
-        listing(&tree, entry, page, limit)
+        let entry = entry(&tree, &location.path)?;
+        listing(&tree, &entry, page, limit)
     });
     Ok(Json(listing.await?))
 }
 
-fn listing(tree: &Tree, entry: TreeEntry, page: u32, limit: u32) -> Result<Listing, ApiError> {
+fn listing(tree: &Tree, entry: &Entry, page: u32, limit: u32) -> Result<TreeListing, ApiError> {
     let Node::Directory(directory) = &entry.node else {
-        return Ok(Listing { entry: Entry::new(entry)?, items: None, total: 0, page, limit });
+        return Ok(TreeListing { entry: entry_to_api(entry)?, items: None, total: 0, page, limit });
     };
     let total = directory.entries;
     let entries = tree.list_range(directory, skipped(page, limit) as u64, limit.into())?;
-    let items = Some(entries.into_iter().map(Entry::new).collect::<Result<_, _>>()?);
-    Ok(Listing { entry: Entry::new(entry)?, items, total, page, limit })
+    let items = Some(entries.iter().map(entry_to_api).collect::<Result<_, _>>()?);
+    Ok(TreeListing { entry: entry_to_api(entry)?, items, total, page, limit })
 }
 
-/// The tree of a snapshot. Once it is open, nothing of it is collected.
+/// Opens the tree of a snapshot. Once it is open, garbage collection keeps it.
 pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
     let tree = Tree::of_snapshot(store, snapshot);
     // One that was removed meanwhile may not be whole any more.
@@ -73,20 +75,22 @@ pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError>
     }
 }
 
-/// What is at a path. Symlinks on the way are not followed.
-pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<TreeEntry, ApiError> {
+/// Returns the entry at a path. Symlinks on the way are not followed.
+pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
     let found = tree.entry(path).map_err(|error| match error {
-        StoreError::Refused(message) => ApiError::new(code::INVALID_REQUEST, message).detail("field", "path"),
+        StoreError::Refused(message) => {
+            ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "path")
+        }
         other => other.into(),
     })?;
     found.map_or_else(|| Err(missing(tree, path)?), Ok)
 }
 
-/// What to say of a path at which there is nothing, maybe because a symlink is on the way.
+/// Creates the error for a path that does not exist, which mentions a symlink on the way.
 fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
     let shown = quote_path(path);
     for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-        if let Some(TreeEntry { node: Node::Symlink(link), .. }) = tree.entry(&path[..at])? {
+        if let Some(Entry { node: Node::Symlink(link), .. }) = tree.entry(&path[..at])? {
             let (link_at, target) = (quote_path(&path[..at]), quote_path(&link.target));
             let message = format!(
                 "there is no `{shown}`: `{link_at}` is a symlink to `{target}`, and symlinks are not followed"
@@ -98,7 +102,7 @@ fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
 }
 
 fn not_found(message: String, path: &[u8]) -> ApiError {
-    ApiError::new(code::PATH_NOT_FOUND, message).detail("path", quote_path(path))
+    ApiError::new(error_codes::PATH_NOT_FOUND, message).detail("path", quote_path(path))
 }
 
 /// Says what something is that is not a file.
@@ -110,11 +114,11 @@ pub(super) fn not_a_file(path: &[u8], node: &Node) -> ApiError {
             let target = quote_path(&target.0).into_owned();
             let message =
                 format!("`{shown}` is a symlink to `{target}`, and symlinks are not followed: ask for what it points to");
-            ApiError::new(code::NOT_A_FILE, message).detail("kind", "symlink").detail("target", target)
+            ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "symlink").detail("target", target)
         }
         _ => {
-            let message = format!("`{shown}` is a directory: `tree` in the place of `files` lists it");
-            ApiError::new(code::NOT_A_FILE, message).detail("kind", "directory")
+            let message = format!("`{shown}` is a directory: `tree` in the location of `files` lists it");
+            ApiError::new(error_codes::NOT_A_FILE, message).detail("kind", "directory")
         }
     }
     .detail("path", shown)

@@ -12,6 +12,7 @@ use flate2::read::MultiGzDecoder;
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
+use workspace_api::error_codes;
 use workspace_sandbox::zstd_reader;
 use workspace_state::{
     ArchiveError, ArchiveLimits, ImportOptions, ImportReport, LimitKind, NewSnapshot, Quiet, Store,
@@ -19,13 +20,12 @@ use workspace_state::{
 };
 
 use crate::app::App;
-use crate::code;
 use crate::error::ApiError;
 use crate::owner_memory::{self, HeldByImport};
 use crate::store::{blocking, cancelled, has_no_room};
 
-/// Who sends nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Idle timeout of an upload.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time over which the rate of an upload is measured, and the bytes that must come in it. What an archive brings cannot
 /// be told from what others removed, so no collection ends while one is coming.
 const PACE: (Duration, u64) = (Duration::from_secs(60), 60 << 10);
@@ -52,16 +52,16 @@ pub(super) async fn receive(
     if body.size_hint().exact().is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
-    let turn = app.turns.upload(&owner).await?;
+    let permit = app.work_limits.upload(&owner).await?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let cancel = app.store.cancel().child();
     let stop = cancel.on_drop();
     let store = app.store.with_cancel(cancel);
     // On its own: a snapshot that was made is noted, also when the client leaves at that moment.
-    let app_of_task = app.clone();
+    let task_app = app.clone();
     let made = tokio::spawn(async move {
-        let _turn = turn;
-        make(&app_of_task, store, &owner, new, Incoming::new(receiver)).await
+        let _permit = permit;
+        make(&task_app, store, &owner, new, Incoming::new(receiver)).await
     });
     let came = feed(body, sender, max);
     let came = tokio::time::timeout(app.settings.upload_timeout, came).await;
@@ -89,7 +89,7 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
     let (mut ahead, mut waiting) = (VecDeque::new(), 0);
     let mut pace = Pace::new(Instant::now());
     while !ended || !ahead.is_empty() {
-        let next = tokio::time::timeout(SILENCE, pieces.next());
+        let next = tokio::time::timeout(IDLE_TIMEOUT, pieces.next());
         tokio::select! {
             next = next, if !ended && waiting < AHEAD => {
                 let Some(piece) = next.map_err(|_| late())? else {
@@ -97,7 +97,7 @@ async fn feed(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<(), A
                     ahead.push_back(Piece::End);
                     continue;
                 };
-                let broken = |_| ApiError::new(code::ARCHIVE_INVALID, "the archive did not come whole");
+                let broken = |_| ApiError::new(error_codes::ARCHIVE_INVALID, "the archive did not come whole");
                 let piece = piece.map_err(broken)?;
                 length += piece.len() as u64;
                 if length > max {
@@ -152,14 +152,16 @@ impl Pace {
 
 fn late() -> ApiError {
     ApiError::new(
-        code::REQUEST_TIMEOUT,
+        error_codes::REQUEST_TIMEOUT,
         "the archive did not come in time; send it over a faster connection, or a smaller one",
     )
 }
 
 fn too_large(max: u64) -> ApiError {
     let message = format!("the archive has more than {max} bytes");
-    ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("limit", max).detail("setting", "MAX_UPLOAD")
+    ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message)
+        .detail("limit", max)
+        .detail("setting", "MAX_UPLOAD")
 }
 
 async fn make(
@@ -181,7 +183,7 @@ async fn make(
     if let Err(error) = app.snapshots().note(owner, &id, None, stored.load(Ordering::Relaxed)).await {
         let store = app.store.clone();
         if let Err(left) = blocking(move || Ok(store.remove_snapshots(&[id])?)).await {
-            tracing::warn!(snapshot = %id, cause = left.cause(), "a snapshot without an owner is left");
+            tracing::warn!(snapshot = %id, cause = left.cause(), "failed to remove a snapshot without an owner");
         }
         return Err(error.into());
     }
@@ -211,13 +213,14 @@ fn import(
     import_tar(store, &mut archive, new, &options, &Quiet).map_err(refusal)
 }
 
-/// What went wrong: with the archive, unless it is the store.
+/// Maps an error of an import: it is the archive's, unless it is the store's.
 fn refusal(error: ArchiveError) -> ApiError {
     match error {
         ArchiveError::Store(error) => error.into(),
         ArchiveError::Cancelled(_) => cancelled(),
         ArchiveError::TooLarge { kind, limit } => {
-            let refused = ApiError::new(code::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
+            let refused =
+                ApiError::new(error_codes::PAYLOAD_TOO_LARGE, error.to_string()).detail("limit", limit);
             match kind {
                 LimitKind::Bytes => refused.detail("setting", "MAX_UPLOAD_EXPANDED"),
                 LimitKind::Entries | LimitKind::Metadata => refused,
@@ -228,10 +231,10 @@ fn refusal(error: ArchiveError) -> ApiError {
             if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooMuch>) =>
         {
             let message = source.to_string();
-            ApiError::new(code::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
+            ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
         }
-        error if has_no_room(&error) => crate::fault::no_room().because(error),
-        other => ApiError::new(code::ARCHIVE_INVALID, other.to_string()),
+        error if has_no_room(&error) => crate::error_mapping::no_room().because(error),
+        other => ApiError::new(error_codes::ARCHIVE_INVALID, other.to_string()),
     }
 }
 
@@ -241,7 +244,7 @@ fn over_budget() -> ApiError {
         "the names, the attributes and the pieces of files in archives of the same owner that are being taken need more \
          than {limit} bytes of memory together; send one archive after another, or smaller ones"
     );
-    ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
+    ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message).detail("limit", limit)
 }
 
 /// The body as the store reads it, in a thread that may wait.
@@ -272,7 +275,7 @@ impl Read for Incoming {
     }
 }
 
-/// The archive, decompressed if it begins as gzip and zstd do.
+/// Returns the archive, decompressed if it starts like gzip or zstd.
 fn opened(mut incoming: Incoming) -> io::Result<Box<dyn Read>> {
     let mut start = Vec::with_capacity(4);
     incoming.by_ref().take(4).read_to_end(&mut start)?;
@@ -342,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_did_not_come_whole() {
+    fn truncated_archives_are_refused() {
         for pieces in [vec![], vec![data(b"a")], vec![data(b"abcdefgh")]] {
             assert!(read(pieces, 100).is_err());
         }
     }
 
     #[test]
-    fn what_is_compressed_is_measured_as_it_will_be() {
+    fn compressed_archives_count_with_their_extracted_size() {
         let zeros = vec![0; 1 << 20];
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut gzip, &zeros).unwrap();
@@ -382,7 +385,7 @@ mod tests {
         };
         let running = import("alice").unwrap();
         let error = import("alice").err().unwrap();
-        assert_eq!(error.code(), code::UPLOAD_LIMIT_EXCEEDED, "{error:?}");
+        assert_eq!(error.code(), error_codes::UPLOAD_LIMIT_EXCEEDED, "{error:?}");
         import("bob").unwrap();
         drop(running);
         import("alice").unwrap();

@@ -1,4 +1,4 @@
-//! Who may call what.
+//! Authentication and roles.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn a_read_only_key_may_only_look() {
 }
 
 #[test]
-fn what_is_for_admins_is_for_admins() {
+fn admin_routes_reject_user_keys() {
     let server = Server::new();
     let key = server.key("user");
     for (method, path) in [("GET", "/api/v1/keys"), ("DELETE", "/api/v1/keys/x"), ("GET", "/metrics")] {
@@ -77,7 +77,7 @@ fn a_key_is_taken_from_either_header() {
 }
 
 #[test]
-fn who_has_no_key_does_not_learn_which_paths_there_are() {
+fn unauthenticated_callers_cannot_probe_paths() {
     let server = Server::new();
     assert_eq!(server.call("GET", "/api/v1/nothing").send().error(), "UNAUTHORIZED");
     assert_eq!(server.call("PUT", "/api/v1/keys").send().error(), "UNAUTHORIZED");

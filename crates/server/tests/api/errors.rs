@@ -1,4 +1,4 @@
-//! Whatever is wrong with a request is an error of the one form.
+//! Errors of requests have one form.
 
 use crate::support::{KEY, Server};
 

@@ -89,7 +89,7 @@ fn a_certificate_can_be_given() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_sent_away() {
+fn plaintext_connections_are_refused() {
     let data = tempfile::tempdir().unwrap();
     serving(&data, &[], |address| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -104,7 +104,7 @@ fn who_speaks_no_tls_is_sent_away() {
 }
 
 #[test]
-fn what_cannot_be_used_stops_the_start_and_is_named() {
+fn unusable_settings_stop_the_start_and_are_named() {
     let place = tempfile::tempdir().unwrap();
     let [cert, key] = certificate(place.path());
     let nothing = place.path().join("nothing").to_str().unwrap().to_owned();

@@ -60,7 +60,7 @@ fn the_last_admin_key_cannot_be_revoked() {
 }
 
 fn is_good(data: &TempDir, key: &str) -> bool {
-    let settings = Settings::from_given(&given(data, None, &[])).unwrap();
+    let settings = Settings::from_source(&given(data, None, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();
@@ -70,9 +70,9 @@ fn is_good(data: &TempDir, key: &str) -> bool {
     })
 }
 
-/// What becomes of the first key when a server with these settings starts on that data.
+/// Returns the origin of the first key of a server with these settings on that data.
 fn first(data: &TempDir, key: Option<&str>) -> Result<Origin, FirstKeyError> {
-    let settings = Settings::from_given(&given(data, key, &[])).unwrap();
+    let settings = Settings::from_source(&given(data, key, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();

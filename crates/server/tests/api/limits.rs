@@ -1,4 +1,4 @@
-//! How often one may call.
+//! Rate limits.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use workspace_server::Settings;
-use workspace_server::settings::{Cpus, Given, Isolation, Size, Surroundings, TABLE};
+use workspace_server::settings::{Cpus, HostEnvironment, Isolation, SettingsSource, Size, TABLE};
 
-fn around() -> Surroundings {
-    Surroundings {
+fn around() -> HostEnvironment {
+    HostEnvironment {
         user_data: Some(PathBuf::from("/home/a/.local/share")),
         program_directory: Some(PathBuf::from("/opt/bin")),
-        ..Surroundings::default()
+        ..HostEnvironment::default()
     }
 }
 
-fn given(variables: &[(&str, &str)], file: Option<&str>) -> Given {
-    Given::new(around(), variables.iter().map(|&(name, value)| (name.into(), value.into())), file)
+fn given(variables: &[(&str, &str)], file: Option<&str>) -> SettingsSource {
+    SettingsSource::new(around(), variables.iter().map(|&(name, value)| (name.into(), value.into())), file)
 }
 
 fn read(variables: &[(&str, &str)], file: Option<&str>) -> Result<Settings, String> {
-    Settings::from_given(&given(variables, file)).map_err(|error| error.to_string())
+    Settings::from_source(&given(variables, file)).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn nothing_has_to_be_set() {
     assert!(settings.api_host.is_loopback() && settings.api_key.is_none() && settings.metrics_port.is_none());
     assert_eq!((settings.default_cpu, settings.default_memory), (Cpus(2000), Size(2 << 30)));
     assert_eq!(settings.require_isolation, Isolation::BestEffort);
-    let root = Given::new(Surroundings { root: true, ..around() }, [], None);
-    assert_eq!(Settings::from_given(&root).unwrap().require_isolation, Isolation::Strict);
+    let root = SettingsSource::new(HostEnvironment { root: true, ..around() }, [], None);
+    assert_eq!(Settings::from_source(&root).unwrap().require_isolation, Isolation::Strict);
 }
 
 #[test]
@@ -126,12 +126,14 @@ fn settings_must_fit_together() {
 
 #[test]
 fn without_a_home_the_data_directory_must_be_given() {
-    let error = Settings::from_given(&Given::new(Surroundings::default(), [], None)).unwrap_err().to_string();
+    let error = Settings::from_source(&SettingsSource::new(HostEnvironment::default(), [], None))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("DATA_DIR is not set"), "{error}");
 }
 
 #[test]
-fn what_is_shown_can_be_read_again_and_has_no_secrets() {
+fn printed_settings_parse_again_and_contain_no_secrets() {
     let file = "cors_origins = ['https://a.org', 'https://b.org']\nmetrics_port = 9090";
     let given = given(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
     let shown = given.shown();
@@ -146,7 +148,7 @@ fn a_relative_data_directory_is_refused() {
     // The second is no part of a URL, which the default of DATABASE_URL is.
     for path in ["data", "data:1/x", "../data", "."] {
         let given = given(&[("DATA_DIR", path)], None);
-        let error = Settings::from_given(&given).unwrap_err().to_string();
+        let error = Settings::from_source(&given).unwrap_err().to_string();
         assert!(error.contains("absolute path") && error.contains(path), "{error}");
         // It can be shown nevertheless.
         assert!(given.shown().contains(&format!("data_dir = \"{path}\"")), "{}", given.shown());

@@ -1,7 +1,7 @@
 //! Snapshots and episodes over HTTP, of the program as its clients see it.
 
 pub(crate) mod archive;
-mod beside;
+mod concurrent_changes;
 mod content;
 mod episodes;
 mod hostile;
@@ -10,35 +10,35 @@ mod uploads;
 
 use serde_json::Value;
 
-use crate::real::house::House;
+use crate::real::test_server::TestServer;
 use crate::support::{Answer, Call, KEY};
 use archive::Archive;
 
-/// A server, and what a client of snapshots does with it.
-struct Shop {
-    house: House,
+/// Server with a client for snapshots.
+struct SnapshotServer {
+    server: TestServer,
     key: String,
 }
 
-impl Shop {
+impl SnapshotServer {
     fn new() -> Self {
         Self::with(&[])
     }
 
     fn with(variables: &[(&str, &str)]) -> Self {
-        let house = House::with(variables);
-        Self { house, key: KEY.to_owned() }
+        let server = TestServer::with(variables);
+        Self { server, key: KEY.to_owned() }
     }
 
     fn call(&self, method: &str, path: &str) -> Call {
-        Call::new(self.house.address(), method, &format!("/api/v1/{path}")).key(&self.key)
+        Call::new(self.server.address(), method, &format!("/api/v1/{path}")).key(&self.key)
     }
 
     fn get(&self, path: &str) -> Answer {
         self.call("GET", path).send()
     }
 
-    /// What is there.
+    /// Gets a resource that must exist.
     #[track_caller]
     fn found(&self, path: &str) -> Value {
         let answer = self.get(path);
@@ -64,10 +64,10 @@ impl Shop {
 
     /// The same server for somebody else.
     fn key_of(&self, owner: &str, role: &str) -> String {
-        self.house.key(owner, role)
+        self.server.key(owner, role)
     }
 
     fn call_as(&self, key: &str, method: &str, path: &str) -> Call {
-        Call::new(self.house.address(), method, &format!("/api/v1/{path}")).key(key)
+        Call::new(self.server.address(), method, &format!("/api/v1/{path}")).key(key)
     }
 }

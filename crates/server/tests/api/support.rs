@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use workspace_server::extract::{Json, Path, Query};
-use workspace_server::settings::{Given, Surroundings};
+use workspace_server::settings::{HostEnvironment, SettingsSource};
 use workspace_server::{ApiError, App, Part, Settings, Started, parts, start};
 
 pub(crate) const KEY: &str = "test-admin-key-0123456789";
@@ -76,15 +76,16 @@ impl Server {
 }
 
 pub(crate) fn settings(data: &TempDir, variables: &[(&str, &str)]) -> Settings {
-    Settings::from_given(&given(data, Some(KEY), variables)).unwrap()
+    Settings::from_source(&given(data, Some(KEY), variables)).unwrap()
 }
 
-pub(crate) fn given(data: &TempDir, key: Option<&str>, variables: &[(&str, &str)]) -> Given {
+pub(crate) fn given(data: &TempDir, key: Option<&str>, variables: &[(&str, &str)]) -> SettingsSource {
     let directory = data.path().to_str().unwrap();
     let always = [("DATA_DIR", directory), ("API_PORT", "0"), ("API_KEY", key.unwrap_or_default())];
     let variables = always.iter().chain(variables).map(|&(name, value)| (name.into(), value.into()));
-    let around = Surroundings { program_directory: Some(PathBuf::from("/opt")), ..Surroundings::default() };
-    Given::new(around, variables, None)
+    let around =
+        HostEnvironment { program_directory: Some(PathBuf::from("/opt")), ..HostEnvironment::default() };
+    SettingsSource::new(around, variables, None)
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,8 +217,8 @@ impl Answer {
         assert_eq!(fields, ["code", "details", "message", "name", "requestId"]);
         assert_eq!(error["requestId"].as_str(), self.header("x-request-id"));
         let name = error["name"].as_str().unwrap();
-        let code = workspace_server::code::TABLE.iter().find(|code| code.name == name).unwrap();
-        assert_eq!((error["code"].as_u64(), self.status), (Some(code.number.into()), code.status.as_u16()));
+        let code = workspace_api::error_codes::TABLE.iter().find(|code| code.name == name).unwrap();
+        assert_eq!((error["code"].as_u64(), self.status), (Some(code.number.into()), code.status));
         assert!(error["details"].is_object() && !error["message"].as_str().unwrap().is_empty());
         name.to_owned()
     }

@@ -12,14 +12,14 @@ use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// What a side's name means.
+/// Meaning of a side's name.
 pub(crate) enum Name {
     Snapshot(Snapshot),
     Directory(PathBuf),
 }
 
 impl Name {
-    /// The snapshot that it is.
+    /// Returns the snapshot that it is.
     pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
         match self {
             Self::Snapshot(snapshot) => Some(snapshot.id),
@@ -27,7 +27,7 @@ impl Name {
         }
     }
 
-    /// A snapshot wins over a directory of the same name; `./NAME` can only be a directory.
+    /// Resolves a name. A snapshot wins over a directory of the same name; `./NAME` can only be a directory.
     pub(crate) fn resolve(store: &Store, typed: &OsStr) -> Result<Self> {
         if let Some(text) = typed.to_str()
             && let Some(snapshot) = names::find_snapshot(store, text)?
@@ -50,7 +50,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// With `ignore`, what `.workspaceignore` files name is not part of a directory.
+    /// Opens a side. With `ignore`, `.workspaceignore` files apply to a directory.
     pub(crate) fn open(store: &Store, name: &Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         match name {
             Name::Snapshot(snapshot) => {
@@ -60,8 +60,9 @@ impl Side {
         }
     }
 
-    /// A directory is compared through a snapshot that is gone before anything is printed. The open tree keeps its
-    /// objects from being collected while they are read, and the next collection takes what nothing else has.
+    /// Opens a directory through a snapshot that is removed before anything is printed. The open tree keeps
+    /// its objects from being collected while they are read; the next collection removes those that nothing
+    /// else needs.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };

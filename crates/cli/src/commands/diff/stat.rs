@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::text::{counted, shown_bytes};
 
-/// One line per change, then the sums.
+/// Prints a line per change, then the sums.
 pub(super) fn print(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     if output.json() {
         insight.entries.iter().try_for_each(|entry| output.record(entry))?;
@@ -67,7 +67,7 @@ fn sums(totals: &Totals) -> String {
     parts.join(", ")
 }
 
-/// The risks, each with its stable code.
+/// Prints the risks, each with its stable code.
 pub(super) fn print_notes(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     let count = insight.totals.notes.values().sum::<u64>();
     if count == 0 {
@@ -100,7 +100,7 @@ fn shown_note(note: &RiskNote) -> String {
     text
 }
 
-/// A code as it is in JSON.
+/// Returns the name of a code in JSON.
 fn code(code: &impl serde::Serialize) -> String {
     match serde_json::to_value(code) {
         Ok(serde_json::Value::String(text)) => text,

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command};
 
 use super::roff_line;
 
-/// The section. Options of every command are only in the synopsis of the first page.
+/// Returns the section. Options of every command are only in the synopsis of the first page.
 pub(super) fn section(command: &Command) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let mut words = vec![format!("\\fB{}\\fR", roff_line(name))];
@@ -41,7 +41,7 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
     words
 }
 
-/// The option and those of which only one may be given.
+/// Returns the option and those of which only one may be given.
 fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
     let exclusive = command
         .get_groups()
@@ -55,7 +55,7 @@ fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
     }
 }
 
-/// The shorter name of an option, and its value.
+/// Returns the shorter name of an option, and its value.
 fn form(arg: &Arg) -> String {
     let name = match (arg.get_short(), arg.get_long()) {
         (Some(short), _) => format!("-{short}"),

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use crate::error::{CommandError, Result, io_hint};
 
-/// What to do when git says something that it should not say of a sound repository.
+/// Hint for output of git that a sound repository does not cause.
 pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
 
 /// A repository.
@@ -46,14 +46,14 @@ impl Repository {
         command
     }
 
-    /// What git prints, or what it says is wrong.
+    /// Runs git. Returns its stdout, or its stderr if it failed.
     fn run(&self, words: &[&str]) -> Result<std::result::Result<String, String>> {
         let output: Output = self.command(words).output().map_err(|error| cannot_run(&error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
     }
 
-    /// The id of the commit that a revision names.
+    /// Returns the id of the commit that a revision names.
     pub(super) fn commit(&self, revision: &str) -> Result<String> {
         let wanted = format!("{revision}^{{commit}}");
         match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted])? {
@@ -66,7 +66,7 @@ impl Repository {
         }
     }
 
-    /// The commits and everything before them, parents first.
+    /// Returns the commits and everything before them, parents first.
     pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitLine>> {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
@@ -76,7 +76,7 @@ impl Repository {
         listed.lines().map(parse_line).collect()
     }
 
-    /// A process that answers for objects.
+    /// Starts a process that reads objects.
     pub(super) fn objects(&self) -> Result<Answers> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -90,7 +90,7 @@ impl Repository {
     }
 }
 
-/// Whether this is an address for git, `scheme://…` or `host:…`, and nothing that is here.
+/// Returns true for a URL of git, `scheme://…` or `host:…`, that is no local path.
 fn is_remote(path: &Path) -> bool {
     let text = path.to_string_lossy();
     let first = text.split('/').next().unwrap_or_default();
@@ -126,7 +126,7 @@ pub(super) struct Answers {
     answers: BufReader<ChildStdout>,
 }
 
-/// What kind of object was asked for.
+/// Kind of a git object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Commit,
@@ -145,7 +145,7 @@ impl Kind {
 }
 
 impl Answers {
-    /// A whole object.
+    /// Reads a whole object.
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
@@ -154,7 +154,7 @@ impl Answers {
         })
     }
 
-    /// An object's length and content as a stream, which need not be read to its end.
+    /// Reads an object as a stream, with its length. It need not be read to its end.
     pub(super) fn stream<T>(
         &mut self,
         id: &str,

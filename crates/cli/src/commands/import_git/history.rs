@@ -15,7 +15,7 @@ use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// Where a snapshot says which commit it is.
+/// Label of a snapshot with the id of its commit.
 const LABEL: &str = "git.commit";
 /// No sane tree is deeper, and this one is walked by recursion.
 const DEPTH_MAX: usize = 1024;
@@ -35,7 +35,7 @@ pub(super) struct Importer<'s> {
     objects: Objects,
     /// The snapshots of commits, from this run and earlier ones.
     snapshots: HashMap<String, SnapshotId>,
-    /// Where a tree of git can be found in the store.
+    /// Location of git trees in the store: snapshot and path.
     trees: HashMap<String, (SnapshotId, Vec<u8>)>,
     /// Trees of the commit being imported, and their paths.
     new_trees: Vec<(String, Vec<u8>)>,
@@ -61,7 +61,7 @@ impl<'s> Importer<'s> {
         self.snapshots.contains_key(commit)
     }
 
-    /// The snapshot of a commit that was imported.
+    /// Returns the snapshot of a commit that was imported.
     pub(super) fn snapshot(&self, commit: &str) -> Result<SnapshotId> {
         let found = self.snapshots.get(commit).copied();
         found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))
@@ -93,7 +93,7 @@ impl<'s> Importer<'s> {
         Ok(())
     }
 
-    /// What to start from: the first parent that has a snapshot, with the id of its tree in git.
+    /// Returns the tree to start from: that of the first parent with a snapshot, with the id of its git tree.
     fn base(&mut self, line: &CommitLine) -> Result<(VirtualTree, Option<String>)> {
         let known = line.parents.iter().find_map(|parent| Some((parent, self.snapshots.get(parent)?)));
         match known {
@@ -105,7 +105,7 @@ impl<'s> Importer<'s> {
     }
 }
 
-/// One commit on its way.
+/// Import of one commit.
 struct Step<'a, 's> {
     importer: &'a mut Importer<'s>,
     tree: &'a mut VirtualTree,
@@ -217,7 +217,7 @@ fn is_kept(entry: &GitEntry) -> bool {
     !matches!(entry.kind(), EntryKind::Skipped(_))
 }
 
-/// Where a symlink points, if one can point there.
+/// Reads the target of a symlink; `None` if no symlink can have it.
 fn read_target(size: u64, content: &mut dyn Read) -> Result<Option<Vec<u8>>> {
     if size == 0 || size > TARGET_MAX {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What git stores: commits and trees.
+//! Git objects: commits and trees.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::error::{CommandError, Result};
 /// Entries of trees held in memory.
 const REMEMBERED: usize = 1 << 20;
 
-/// What a commit says.
+/// A parsed commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) tree: String,
@@ -31,7 +31,7 @@ pub(super) struct GitEntry {
     pub(super) id: String,
 }
 
-/// What an entry is.
+/// Kind of a tree entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File {
@@ -124,7 +124,7 @@ fn parse_commit(bytes: &[u8]) -> Option<Commit> {
     })
 }
 
-/// `Name <address> SECONDS ZONE`
+/// Parses `Name <address> SECONDS ZONE`.
 fn parse_person(bytes: &[u8]) -> Option<(String, Timestamp)> {
     let text = String::from_utf8_lossy(bytes);
     let end = text.rfind('>')? + 1;
@@ -132,7 +132,7 @@ fn parse_person(bytes: &[u8]) -> Option<(String, Timestamp)> {
     Some((text[..end].to_owned(), Timestamp(seconds.saturating_mul(1_000_000_000))))
 }
 
-/// `MODE NAME\0ID`, one after the other.
+/// Parses entries of the form `MODE NAME\0ID`.
 fn parse_tree(mut bytes: &[u8], id_len: usize) -> Option<Vec<GitEntry>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
@@ -150,7 +150,7 @@ fn parse_tree(mut bytes: &[u8], id_len: usize) -> Option<Vec<GitEntry>> {
     Some(entries)
 }
 
-/// A tree could be made by hand to lead somewhere else.
+/// Returns true for a valid name. A crafted tree could contain others, to escape the directory.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= 255 && name != b"." && name != b".." && !name.contains(&b'/')
 }

@@ -17,7 +17,7 @@ use crate::error::Result;
 /// Beginning of the names of the temporary files that every version of git gives to a driver.
 const TEMPORARY: &[u8] = b".merge_file_";
 
-/// Whether a file is a temporary file of git's, and no user's.
+/// Returns true for a temporary file of git.
 pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY))
 }

@@ -17,7 +17,7 @@ const SET_ID: u32 = 0o6000;
 /// Linux has no longer lists or values.
 const XATTR_MAX: usize = 64 << 10;
 
-/// The result takes the place of a file: a device or a pipe would be gone, and what may not be written stays.
+/// Fails unless the path is a writable regular file: the result replaces it.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
     let told = path.display();
@@ -31,7 +31,7 @@ pub(super) fn check_replaceable(path: &Path) -> Result<()> {
         .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
 }
 
-/// Whoever reads it meanwhile sees the old or the new one whole. A symlink stays one.
+/// Replaces the content of a file atomically. The target of a symlink is replaced, not the symlink.
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<()> {
     let unwritten = |error: io::Error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
@@ -52,7 +52,7 @@ fn replace(path: &Path, mut new: NamedTempFile, content: &[u8]) -> io::Result<()
     new.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// The new file belongs to whom the old one did, as far as that is allowed, and has its extended attributes.
+/// Copies owner and extended attributes to the new file, as far as that is allowed.
 fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     let (old, now) = (fs::metadata(path)?, new.metadata()?);
     let owner = (old.uid() != now.uid()).then_some(old.uid());
@@ -72,7 +72,7 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     new.set_permissions(fs::Permissions::from_mode(mode))
 }
 
-/// Those that may not be set, of the system mostly, are left.
+/// Copies extended attributes, except those that the system does not allow to set.
 fn copy_xattrs(path: &Path, new: &fs::File) -> io::Result<()> {
     let mut names = vec![0; XATTR_MAX];
     let length = match listxattr(path, &mut names[..]) {

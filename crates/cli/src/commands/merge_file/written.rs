@@ -6,15 +6,16 @@ use workspace_merge::{
 
 use crate::args::{ConflictStyle, MergeFile};
 
-/// What is written.
+/// A merged file with its conflict markers.
 pub(super) struct Written {
     pub(super) content: Vec<u8>,
-    /// How many conflicts are left in it.
+    /// Number of conflicts left in it.
     pub(super) conflicts: usize,
 }
 
 impl Written {
-    /// `conflict_sides` gives both sides with all merged that could be; nobody asks where nothing is in conflict.
+    /// Creates the result. `conflict_sides` returns both sides as far as they could be merged; it is only called
+    /// for conflicts.
     pub(super) fn new(
         args: &MergeFile,
         merged: &FileMerge,
@@ -64,7 +65,7 @@ fn style(args: &MergeFile) -> Style {
     }
 }
 
-/// As git says it, the files themselves are named where nobody says otherwise.
+/// Returns the labels of conflict markers; the file names by default, as in git.
 pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
     let label = |at: usize| {

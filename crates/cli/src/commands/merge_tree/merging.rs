@@ -12,16 +12,16 @@ use super::Told;
 use super::sides::kept;
 use crate::error::Result;
 
-/// What came of the sides so far.
+/// State of a merge of several sides.
 pub(super) struct Merging<'a> {
     store: &'a Store,
     base: &'a Tree,
-    /// What is merged onto.
+    /// Tree that the next side is merged into.
     head: Tree,
     pub(super) result: Option<VirtualTree>,
     pub(super) told: Vec<Told>,
     pub(super) merged: Vec<MergedFile>,
-    /// What strategies keep beside the files of the head that were merged, by path.
+    /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
     /// Sides that are part of the head, and whose files are not known yet by who made them.
     written: Vec<Written>,
@@ -31,7 +31,7 @@ pub(super) struct Merging<'a> {
 struct Written {
     tree: Tree,
     author: Author,
-    /// Where it did not get its way.
+    /// Paths at which its version was not taken.
     lost: HashSet<Vec<u8>>,
 }
 
@@ -93,7 +93,8 @@ impl<'a> Merging<'a> {
         Ok(())
     }
 
-    /// Where a rule goes by who wrote a file, or when, that counts, and not which side was merged last.
+    /// Passes author and time of each file to rules that depend on them, instead of those of the side merged
+    /// last.
     fn keep_authors(&mut self, options: &mut TreeOptions) -> Result<()> {
         if !options.policy.depends_on_author() {
             return Ok(());

@@ -40,7 +40,8 @@ impl Sides<'_> {
         Ok(side.tree)
     }
 
-    /// What a directory has, but does not count as a part of it, is no removal: there it is as the base has it.
+    /// Opens a side. Entries that a directory contains but that are ignored are not removals: they are taken
+    /// from the base.
     pub(super) fn side(&self, name: &Name, base: &Tree) -> Result<Tree> {
         let tree = self.base(name)?;
         let Name::Directory(directory) = name else { return Ok(tree) };
@@ -56,7 +57,7 @@ impl Sides<'_> {
     }
 }
 
-/// What the base has, a directory has as well, and the tree of the directory has not.
+/// Returns entries that the base and the directory have, but not the tree of the directory.
 fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, Entry)>> {
     let mut left_out = Vec::new();
     for difference in diff(base, tree)? {
@@ -79,8 +80,8 @@ fn left_out(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Vec<u8>, 
     Ok(left_out)
 }
 
-/// A tree that is not committed as one that can be merged. Its snapshot is gone when this returns; the open tree keeps what
-/// it holds from being collected.
+/// Commits a tree so that it can be merged. Its snapshot is removed when this returns; the open tree keeps
+/// its objects from being collected.
 pub(super) fn kept(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;

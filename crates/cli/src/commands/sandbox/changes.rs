@@ -1,10 +1,12 @@
 //! `workspace sandbox changes` and `workspace sandbox diff`
 
+use std::borrow::Cow;
+
 use http_body_util::BodyExt as _;
-use hyper::Method;
-use serde::Deserialize;
-use serde_json::Value;
-use workspace_state::{ChangeCode, EntryCode, InsightDiff, TreePath};
+use workspace_api::diff::{ChangeKind, Diff, Difference, DifferenceSide};
+use workspace_api::sandbox_snapshots as api;
+use workspace_api::snapshots::EntryKind;
+use workspace_state::{ChangeCode, InsightDiff, unquote_path};
 
 use super::super::diff::{print_insight, shown, word};
 use super::super::exec::refuse_json;
@@ -14,32 +16,30 @@ use crate::args::{SandboxChanges, SandboxOne};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::remote::{Client, Failure, find};
+use crate::remote::{Client, RequestError, find};
 use crate::text::print_stderr;
 
-/// As many as a server tells at once.
+/// Largest number of changes in one response.
 const LIMIT: usize = 10_000;
-/// Says of a patch whether something is missing at its end.
+/// Header that says whether a patch is truncated.
 const TRUNCATED: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
-    let changes = with(&args.server, async |client| {
+    let changes: api::SandboxChanges = with(&args.server, async |client| {
         let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
-        client.call(Method::GET, &path, None).await
+        client.get(&path).await
     })?;
     if context.output.json() {
         context.output.record(&changes)?;
         return Ok(Outcome::Done);
     }
-    warn(&changes);
-    let is_short = changes["truncated"] == true;
+    warn(&changes.skipped);
     if args.insight {
-        print_insight(&mut context.output, &understood::<InsightDiff>(changes)?)?;
+        print_insight(&mut context.output, &insight_diff(&changes.diff)?)?;
     } else {
-        let entries = understood::<Plain>(changes)?.entries;
-        entries.iter().try_for_each(|entry| entry.print(&mut context.output))?;
+        changes.diff.entries.iter().try_for_each(|entry| print(&mut context.output, entry))?;
     }
-    Ok(told_in_full(is_short))
+    Ok(told_in_full(changes.diff.truncated))
 }
 
 async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
@@ -47,7 +47,7 @@ async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
     Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={LIMIT}"))
 }
 
-/// Says that there is more, if there is.
+/// Warns if changes are left out.
 fn told_in_full(is_short: bool) -> Outcome {
     if is_short {
         print_stderr(&format!("warning: there are more changes; these are the first {LIMIT}"));
@@ -55,51 +55,49 @@ fn told_in_full(is_short: bool) -> Outcome {
     Outcome::with_reservations_if(is_short)
 }
 
-fn understood<T: for<'a> Deserialize<'a>>(answer: Value) -> Result<T> {
-    serde_json::from_value(answer).map_err(|error| {
+/// Returns the diff as the type that local diffs have, which has the same form in JSON.
+fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
+    let same = serde_json::to_value(diff).and_then(serde_json::from_value);
+    same.map_err(|error| {
         CommandError::failed(format!("the server's answer is not understood: {error}"))
-            .hint("it may be newer than this; `--json` prints the answer as it is")
+            .hint("it may be newer than this command; `--json` prints the answer")
     })
 }
 
-#[derive(Deserialize)]
-struct Plain {
-    entries: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    path: TreePath,
-    change: ChangeCode,
-    renamed_from: Option<TreePath>,
-    old: Option<Side>,
-    new: Option<Side>,
-}
-
-#[derive(Deserialize)]
-struct Side {
-    kind: EntryCode,
-    mode: String,
-}
-
-impl Entry {
-    fn print(&self, output: &mut Output) -> Result<()> {
-        let is_directory = |side: Option<&Side>| side.is_some_and(|side| side.kind == EntryCode::Directory);
-        let path = shown(&self.path.0, is_directory(self.new.as_ref().or(self.old.as_ref())));
-        let word = word(self.change);
-        match (&self.renamed_from, &self.old, &self.new) {
-            (Some(from), old, _) => {
-                output.line(format_args!("{word}{} -> {path}", shown(&from.0, is_directory(old.as_ref()))))
-            }
-            (None, Some(old), Some(new)) if self.change == ChangeCode::ModeChanged => {
-                let what = match old.mode == new.mode {
-                    true => "attributes".to_owned(),
-                    false => format!("{} -> {}", old.mode, new.mode),
-                };
-                output.line(format_args!("{word}{path} ({what})"))
-            }
-            _ => output.line(format_args!("{word}{path}")),
+fn print(output: &mut Output, entry: &Difference) -> Result<()> {
+    let is_directory =
+        |side: Option<&DifferenceSide>| side.is_some_and(|side| side.kind == EntryKind::Directory);
+    let path = shown(&unquoted(&entry.path), is_directory(entry.new.as_ref().or(entry.old.as_ref())));
+    let word = word(code(entry.change));
+    match (&entry.renamed_from, &entry.old, &entry.new) {
+        (Some(from), old, _) => {
+            let from = shown(&unquoted(from), is_directory(old.as_ref()));
+            output.line(format_args!("{word}{from} -> {path}"))
         }
+        (None, Some(old), Some(new)) if entry.change == ChangeKind::ModeChanged => {
+            let what = match old.mode == new.mode {
+                true => "attributes".to_owned(),
+                false => format!("{} -> {}", old.mode, new.mode),
+            };
+            output.line(format_args!("{word}{path} ({what})"))
+        }
+        _ => output.line(format_args!("{word}{path}")),
+    }
+}
+
+/// Returns the bytes of a path, which are quoted again before they are printed.
+fn unquoted(path: &str) -> Cow<'_, [u8]> {
+    unquote_path(path).unwrap_or(Cow::Borrowed(path.as_bytes()))
+}
+
+fn code(change: ChangeKind) -> ChangeCode {
+    match change {
+        ChangeKind::Added => ChangeCode::Added,
+        ChangeKind::Removed => ChangeCode::Removed,
+        ChangeKind::Modified => ChangeCode::Modified,
+        ChangeKind::TypeChanged => ChangeCode::TypeChanged,
+        ChangeKind::ModeChanged => ChangeCode::ModeChanged,
+        ChangeKind::Renamed => ChangeCode::Renamed,
     }
 }
 
@@ -112,7 +110,8 @@ pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome>
         let is_short = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| client.explain(Failure::Lost(error.to_string())))?;
+            let frame =
+                frame.map_err(|error| client.explain(RequestError::Disconnected(error.to_string())))?;
             if let Some(data) = frame.data_ref() {
                 output.bytes(data)?;
             }

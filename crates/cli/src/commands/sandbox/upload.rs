@@ -4,36 +4,40 @@ use std::io::{self, BufWriter, Read, Write as _};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use hyper::Method;
-use serde_json::{Value, json};
+use workspace_api::sandboxes::Sandbox;
+use workspace_api::snapshots::UploadedSnapshot;
 use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
 
 use super::super::report::{SkippedFields, warn_skipped};
-use super::super::run::create_with;
+use super::super::run;
 use super::with;
-use crate::args::{Began, SandboxCreate};
+use crate::args::SandboxCreate;
 use crate::context::Context;
 use crate::error::{CommandError, Result, io_hint};
 
-/// How much of an archive is given away at once.
+/// Buffer size for writing an archive.
 const PIECE: usize = 256 << 10;
 
-/// Makes a sandbox.
-pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Value> {
-    let tree = args.began.dir.as_deref().map(|path| read(context, path)).transpose()?;
+/// Creates a sandbox.
+pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
+    let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
     with(&args.server, async |client| {
-        let mut more = fields(&args.began);
+        let mut request = run::create_request(&args.options, args.timeout);
+        request.snapshot.clone_from(&args.content.snapshot);
+        request.provider = args.content.provider.as_ref().and_then(name);
+        request.materialize = args.content.materialize.as_ref().and_then(name);
         if let Some(tree) = tree {
             let (archive, packing) = packed(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
-            more["snapshot"] = said(sent, packing)?["id"].take();
+            request.snapshot = Some(said(sent, packing)?.snapshot.id);
         }
-        create_with(client, &args.making, args.timeout, more).await
+        run::create(client, &request).await
     })
 }
 
-/// What a directory holds. Read before it is sent, so that what cannot be is said first.
+/// Reads a directory before it is sent, so that skipped entries are reported first.
 fn read(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
     let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
@@ -43,23 +47,14 @@ fn read(context: &Context, path: &Path) -> Result<Tree> {
     Ok(preview.tree)
 }
 
-fn fields(began: &Began) -> Value {
-    let mut fields = json!({});
-    if let Some(snapshot) = &began.snapshot {
-        fields["snapshot"] = json!(snapshot);
-    }
-    if let Some(value) = began.provider.and_then(|provider| provider.to_possible_value()) {
-        fields["provider"] = json!(value.get_name());
-    }
-    if let Some(value) = began.materialize.and_then(|when| when.to_possible_value()) {
-        fields["materialize"] = json!(value.get_name());
-    }
-    fields
+/// Returns the name of a value of an option, which is also the API's.
+fn name(value: &impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
-/// A tree as an archive that is made as it is read.
+/// Packs a tree into an archive in a thread, as it is read.
 fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
         CommandError::failed(format!("cannot pass on an archive: {error}")).hint(io_hint(&error))
@@ -72,8 +67,9 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     Ok((Box::new(reader), packing))
 }
 
-/// What came of an upload. A server that takes no more ends the archive: its word is the one to tell.
-fn said(sent: Result<Value>, packing: Packing) -> Result<Value> {
+/// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
+/// pipe.
+fn said(sent: Result<UploadedSnapshot>, packing: Packing) -> Result<UploadedSnapshot> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,

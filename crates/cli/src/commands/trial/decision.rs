@@ -1,4 +1,4 @@
-//! Whether changes are kept: as was said, or as somebody says now.
+//! Decision whether changes are kept: by option, or by asking.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::text::{print_stderr, shown_text};
 /// Lines around a change in a patch.
 const CONTEXT: usize = 3;
 
-/// What becomes of changes.
+/// Decision about changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     Keep,
@@ -108,12 +108,12 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Text with escapes in place of control characters other than tabs and line ends.
+/// Escapes control characters other than tabs and line ends.
 fn harmless(text: &str) -> String {
     text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
 }
 
-/// What somebody types until the end of the line; nothing if he is gone.
+/// Reads a line of input; empty at its end.
 async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
     let mut line = Vec::new();
     while let Some(more) = keys.recv().await {
@@ -125,7 +125,7 @@ async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Only a clear yes keeps anything.
+/// Parses an answer. Only a clear yes keeps anything.
 fn answer(line: &str) -> Answer {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Answer::Decided(Decision::Keep),

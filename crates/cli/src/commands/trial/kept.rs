@@ -30,7 +30,7 @@ impl Trial<'_> {
         }
     }
 
-    /// New files are whose the directory is, also when the superuser tries something on it.
+    /// Returns the owner of new files: that of the directory, also for the superuser.
     fn owner(&self) -> Option<(u32, u32)> {
         let found = std::fs::metadata(&self.directory).ok()?;
         rustix::process::geteuid().is_root().then(|| (found.uid(), found.gid()))

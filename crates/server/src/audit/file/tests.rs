@@ -185,7 +185,7 @@ fn a_piece_of_a_line_that_a_crash_left_does_not_become_part_of_the_next_one() {
 }
 
 #[test]
-fn what_is_no_file_is_not_rotated() {
+fn rotation_skips_what_is_not_a_regular_file() {
     let mut log = LogFile::open(Path::new("/dev/null"), RETENTION).unwrap();
     for number in 0..100 {
         log.add(&line(number)).unwrap();

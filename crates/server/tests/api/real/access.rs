@@ -1,8 +1,8 @@
-//! Who may do what, on every route that the description names.
+//! Access control on every route of the OpenAPI document.
 
 use serde_json::{Value, json};
 
-use super::house::House;
+use super::test_server::TestServer;
 use crate::snapshots::archive::Archive;
 
 /// A request of the description, with ids that are there.
@@ -12,8 +12,8 @@ struct Route {
     body: Option<Value>,
 }
 
-fn routes(house: &House, ids: &Theirs) -> Vec<Route> {
-    let description = house.get("/api/v1/openapi.json").json();
+fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
+    let description = server.get("/api/v1/openapi.json").json();
     let mut routes = Vec::new();
     for (path, item) in description["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -66,9 +66,9 @@ struct Theirs {
 }
 
 /// A sandbox of `alice` with a command and a terminal that run, and a snapshot with an episode.
-fn theirs(house: &House, alice: &str) -> Theirs {
+fn theirs(server: &TestServer, alice: &str) -> Theirs {
     let post = |path: &str, body: Value| {
-        let answer = house.call_as(alice, "POST", path).json(&body.to_string()).send();
+        let answer = server.call_as(alice, "POST", path).json(&body.to_string()).send();
         assert!(answer.status < 300, "{}", answer.body);
         answer.json()
     };
@@ -78,7 +78,7 @@ fn theirs(house: &House, alice: &str) -> Theirs {
     let command = id(&post(&format!("/api/v1/sandboxes/{sandbox}/process/run"), run)["commandId"]);
     let pty = id(&post(&format!("/api/v1/sandboxes/{sandbox}/pty"), json!({"cols": 80, "rows": 24}))["id"]);
     let archive = Archive::new().file("file", "content").bytes();
-    let snapshot = id(&house.call_as(alice, "POST", "/api/v1/snapshots").body(&archive).send().json()["id"]);
+    let snapshot = id(&server.call_as(alice, "POST", "/api/v1/snapshots").body(&archive).send().json()["id"]);
     let step = json!({"snapshot": snapshot, "action": "begin", "reward": 1});
     let episode = id(&post("/api/v1/episodes", step)["id"]);
     Theirs { sandbox, command, pty, snapshot, episode }
@@ -86,16 +86,16 @@ fn theirs(house: &House, alice: &str) -> Theirs {
 
 #[test]
 fn a_foreign_sandbox_is_like_none_on_every_route() {
-    let house = House::new();
-    let (alice, mallory) = (house.key("alice", "user"), house.key("mallory", "user"));
-    let theirs = theirs(&house, &alice);
+    let server = TestServer::new();
+    let (alice, mallory) = (server.key("alice", "user"), server.key("mallory", "user"));
+    let theirs = theirs(&server, &alice);
     let missing = "sbx-00000000000000000000000000000000";
-    let real = routes(&house, &theirs);
-    let none = routes(&house, &Theirs { sandbox: missing.to_owned(), ..theirs.clone() });
+    let real = routes(&server, &theirs);
+    let none = routes(&server, &Theirs { sandbox: missing.to_owned(), ..theirs.clone() });
     let own = format!("/api/v1/sandboxes/{}", theirs.sandbox);
     for (real, none) in real.iter().zip(&none).filter(|(real, _)| real.path.starts_with(&own)) {
         let ask = |route: &Route| {
-            let mut call = house.call_as(&mallory, &route.method, &route.path);
+            let mut call = server.call_as(&mallory, &route.method, &route.path);
             if let Some(body) = &route.body {
                 call = call.json(&body.to_string());
             }
@@ -111,23 +111,23 @@ fn a_foreign_sandbox_is_like_none_on_every_route() {
         assert_eq!(plain(&real, &theirs.sandbox), plain(&none, missing));
     }
     let batch = json!({"ids": [theirs.sandbox]}).to_string();
-    let batch = house.call_as(&mallory, "POST", "/api/v1/sandboxes/batch-delete").json(&batch).send().json();
+    let batch = server.call_as(&mallory, "POST", "/api/v1/sandboxes/batch-delete").json(&batch).send().json();
     assert_eq!(batch["succeeded"], json!([]));
-    let list = house.call_as(&mallory, "GET", "/api/v1/sandboxes").send().json();
+    let list = server.call_as(&mallory, "GET", "/api/v1/sandboxes").send().json();
     assert_eq!(list["total"], 0);
     // Nothing of it happened.
-    assert_eq!(house.command(&theirs.sandbox, &theirs.command)["state"], "running");
-    assert_eq!(house.command(&theirs.sandbox, &theirs.pty)["state"], "running");
-    assert_eq!(house.out(&theirs.sandbox, "ls"), "");
-    let own = house.call_as(&alice, "GET", "/api/v1/sandboxes").send().json();
+    assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
+    assert_eq!(server.command(&theirs.sandbox, &theirs.pty)["state"], "running");
+    assert_eq!(server.out(&theirs.sandbox, "ls"), "");
+    let own = server.call_as(&alice, "GET", "/api/v1/sandboxes").send().json();
     assert_eq!(own["total"], 1);
 }
 
 #[test]
 fn commands_and_terminals_of_another_sandbox_are_none_of_this_one() {
-    let house = House::new();
-    let alice = house.key("alice", "user");
-    let (one, other) = (theirs(&house, &alice), theirs(&house, &alice));
+    let server = TestServer::new();
+    let alice = server.key("alice", "user");
+    let (one, other) = (theirs(&server, &alice), theirs(&server, &alice));
     for (method, path, name) in [
         ("GET", format!("process/{}/output", other.command), "COMMAND_NOT_FOUND"),
         ("POST", format!("process/{}/kill", other.command), "COMMAND_NOT_FOUND"),
@@ -138,23 +138,23 @@ fn commands_and_terminals_of_another_sandbox_are_none_of_this_one() {
         ("GET", format!("pty/{}/ws", one.command), "PTY_NOT_FOUND"),
         ("DELETE", format!("pty/{}", one.command), "PTY_NOT_FOUND"),
     ] {
-        let call = house.call_as(&alice, method, &format!("/api/v1/sandboxes/{}/{path}", one.sandbox));
+        let call = server.call_as(&alice, method, &format!("/api/v1/sandboxes/{}/{path}", one.sandbox));
         let call = if method == "POST" { call.json(&body(&path).to_string()) } else { call };
         assert_eq!(call.send().error(), name, "{method} {path}");
     }
-    assert_eq!(house.command(&other.sandbox, &other.command)["state"], "running");
+    assert_eq!(server.command(&other.sandbox, &other.command)["state"], "running");
 }
 
 #[test]
-fn who_may_only_look_changes_nothing_on_any_route() {
-    let house = House::new();
-    let (alice, looker) = (house.key("alice", "user"), house.key("alice", "read_only"));
-    let theirs = theirs(&house, &alice);
-    for route in routes(&house, &theirs) {
+fn read_only_keys_change_nothing_on_any_route() {
+    let server = TestServer::new();
+    let (alice, looker) = (server.key("alice", "user"), server.key("alice", "read_only"));
+    let theirs = theirs(&server, &alice);
+    for route in routes(&server, &theirs) {
         if is_open(&route.path) || route.path.ends_with("/output") || route.path.ends_with("/ws") {
             continue;
         }
-        let mut call = house.call_as(&looker, &route.method, &route.path);
+        let mut call = server.call_as(&looker, &route.method, &route.path);
         if let Some(body) = &route.body {
             call = call.json(&body.to_string());
         }
@@ -164,20 +164,20 @@ fn who_may_only_look_changes_nothing_on_any_route() {
         assert_eq!(answer.status, expected, "{} {}: {}", route.method, route.path, answer.body);
     }
     let path = format!("/api/v1/sandboxes/{}/pty/{}/ws", theirs.sandbox, theirs.pty);
-    let socket = house.call_as(&looker, "GET", &path).header("upgrade", "websocket");
+    let socket = server.call_as(&looker, "GET", &path).header("upgrade", "websocket");
     assert_eq!(socket.send().error(), "FORBIDDEN", "a terminal can be typed into");
-    assert_eq!(house.command(&theirs.sandbox, &theirs.command)["state"], "running");
-    assert_eq!(house.out(&theirs.sandbox, "ls"), "");
+    assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
+    assert_eq!(server.out(&theirs.sandbox, "ls"), "");
 }
 
 #[test]
 fn every_route_but_the_open_ones_needs_a_key_that_is_known() {
-    let house = House::new();
+    let server = TestServer::new();
     let id = || "sbx-1".to_owned();
     let ids = Theirs { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };
-    for route in routes(&house, &ids) {
+    for route in routes(&server, &ids) {
         for key in [None, Some("a-key-that-nobody-made")] {
-            let mut call = crate::support::Call::new(house.address(), &route.method, &route.path);
+            let mut call = crate::support::Call::new(server.address(), &route.method, &route.path);
             if let Some(key) = key {
                 call = call.key(key);
             }

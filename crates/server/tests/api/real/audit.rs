@@ -2,31 +2,31 @@
 
 use serde_json::{Value, json};
 
-use super::house::{House, soon};
+use super::test_server::{TestServer, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::Answer;
 
 /// A server with something for every operation to work on.
 struct Fixture {
-    house: House,
+    server: TestServer,
     sandbox: String,
     snapshot: String,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let house = House::new();
-        let sandbox = house.create();
-        let snapshot = uploaded(&house);
-        Self { house, sandbox, snapshot }
+        let server = TestServer::new();
+        let sandbox = server.create();
+        let snapshot = uploaded(&server);
+        Self { server, sandbox, snapshot }
     }
 
     fn post(&self, path: &str, body: &Value) -> Answer {
-        self.house.post(&format!("/api/v1/{path}"), body)
+        self.server.post(&format!("/api/v1/{path}"), body)
     }
 
     fn delete(&self, path: &str) -> Answer {
-        self.house.call("DELETE", &format!("/api/v1/{path}")).send()
+        self.server.call("DELETE", &format!("/api/v1/{path}")).send()
     }
 
     /// Does something in the sandbox.
@@ -48,10 +48,12 @@ impl Fixture {
                 self.delete(&format!("keys/{}", key["id"].as_str().unwrap()))
             }
             "create_sandbox" => self.post("sandboxes", &json!({"template": "base"})),
-            "delete_sandbox" => self.delete(&format!("sandboxes/{}", self.house.create())),
-            "delete_sandboxes" => self.post("sandboxes/batch-delete", &json!({"ids": [self.house.create()]})),
+            "delete_sandbox" => self.delete(&format!("sandboxes/{}", self.server.create())),
+            "delete_sandboxes" => {
+                self.post("sandboxes/batch-delete", &json!({"ids": [self.server.create()]}))
+            }
             "label_sandbox" => {
-                let call = self.house.call("PATCH", &format!("/api/v1/sandboxes/{sandbox}"));
+                let call = self.server.call("PATCH", &format!("/api/v1/sandboxes/{sandbox}"));
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
             "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
@@ -60,11 +62,11 @@ impl Fixture {
             "fork_sandbox" => self.act("fork", &json!({})),
             "run_command" => self.act("process/run", &json!({"command": "true"})),
             "kill_command" => {
-                let command = self.house.begin(sandbox, json!({"command": "sleep 1000"}));
+                let command = self.server.begin(sandbox, json!({"command": "sleep 1000"}));
                 self.act(&format!("process/{command}/kill"), &json!({}))
             }
             "write_stdin" => {
-                let command = self.house.begin(sandbox, json!({"command": "cat", "stdin": true}));
+                let command = self.server.begin(sandbox, json!({"command": "cat", "stdin": true}));
                 self.act(&format!("process/{command}/stdin"), &json!({"data": "secret", "close": true}))
             }
             "open_terminal" => self.act("pty", &json!({"cols": 80, "rows": 24})),
@@ -77,14 +79,14 @@ impl Fixture {
                 assert_eq!(self.import("two").status, 201);
                 self.delete("templates/two")
             }
-            "upload_snapshot" => upload(&self.house),
-            "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.house))),
+            "upload_snapshot" => upload(&self.server),
+            "delete_snapshot" => self.delete(&format!("snapshots/{}", uploaded(&self.server))),
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();
                 self.delete(&format!("episodes/{}", made["id"].as_str().unwrap()))
             }
-            "collect" => self.house.call("POST", "/api/v1/gc").send(),
+            "collect" => self.server.call("POST", "/api/v1/gc").send(),
             _ => return None,
         })
     }
@@ -95,27 +97,27 @@ impl Fixture {
 
     fn import(&self, name: &str) -> Answer {
         let archive = Archive::new().program("bin/sh", "a shell").bytes();
-        self.house.call("PUT", &format!("/api/v1/templates/{name}")).body(&archive).send()
+        self.server.call("PUT", &format!("/api/v1/templates/{name}")).body(&archive).send()
     }
 
     fn audited(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.house.path().join("audit.log")).unwrap();
+        let text = std::fs::read_to_string(self.server.path().join("audit.log")).unwrap();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 
-fn upload(house: &House) -> Answer {
-    house.call("POST", "/api/v1/snapshots").body(&Archive::new().file("a", "b").bytes()).send()
+fn upload(server: &TestServer) -> Answer {
+    server.call("POST", "/api/v1/snapshots").body(&Archive::new().file("a", "b").bytes()).send()
 }
 
-fn uploaded(house: &House) -> String {
-    upload(house).json()["id"].as_str().unwrap().to_owned()
+fn uploaded(server: &TestServer) -> String {
+    upload(server).json()["id"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn every_operation_that_changes_something_is_audited() {
     let fixture = Fixture::new();
-    let description = fixture.house.get("/api/v1/openapi.json").json();
+    let description = fixture.server.get("/api/v1/openapi.json").json();
     let mut tried = 0;
     for (path, methods) in description["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap().iter().filter(|(method, _)| *method != "get")

@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use super::docker::Docker;
-use super::house::{House, agent_program, soon};
 use super::stream::{Stream, printed};
+use super::test_server::{TestServer, agent_program, soon};
 
 const NETWORK: &str = "workspace-test-bridge";
 
@@ -15,7 +15,7 @@ fn guests_on_a_bridge_find_a_server_that_was_killed() {
     let Some(docker) = Docker::start(&[agent_program()]) else { return };
     docker.say(&["network", "create", NETWORK]);
     let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port().to_string();
-    let mut house = House::with(&[
+    let mut server = TestServer::with(&[
         ("RUNTIME", "docker"),
         ("DOCKER_HOST", &docker.host()),
         ("DOCKER_NETWORK", NETWORK),
@@ -23,18 +23,18 @@ fn guests_on_a_bridge_find_a_server_that_was_killed() {
         ("GRPC_HOST", "0.0.0.0"),
         ("GRPC_PORT", &port),
     ]);
-    let id = house.create_with(json!({ "network": "egress" }));
+    let id = server.create_with(json!({ "network": "egress" }));
     assert!(!docker.say(&["inspect", "--format", "{{json .Args}}", &id]).contains("--socket"));
-    assert_eq!(house.out(&id, "echo $((6*7)) | tee file"), "42\n");
+    assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
     let line = "for i in $(seq 1 60); do echo $i; sleep 0.05; done";
-    let command = house.begin(&id, json!({ "command": line }));
+    let command = server.begin(&id, json!({ "command": line }));
     // What a server that is killed has not passed on never begins.
-    Stream::output(&house, &id, &command, None).first();
-    house.restart();
-    let events = Stream::output(&house, &id, &command, None).rest();
+    Stream::output(&server, &id, &command, None).first();
+    server.restart();
+    let events = Stream::output(&server, &id, &command, None).rest();
     let expected: String = (1..=60).map(|n| format!("{n}\n")).collect();
     assert_eq!(String::from_utf8_lossy(&printed(&events)), expected, "{events:?}");
-    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    assert_eq!(house.out(&id, "cat file"), "42\n");
-    house.delete(&id);
+    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(server.out(&id, "cat file"), "42\n");
+    server.delete(&id);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::house::{House, names, soon, within};
 use super::stream::{Event, Stream, assert_seamless, printed};
+use super::test_server::{TestServer, names, soon, within};
 use crate::support::Answer;
 
 fn run_path(id: &str) -> String {
@@ -15,88 +15,89 @@ fn run_path(id: &str) -> String {
 
 #[test]
 fn a_result_has_what_is_promised() {
-    let house = House::new();
-    let id = house.create();
-    let result = house.run(&id, "echo out; echo err >&2; exit 3");
+    let server = TestServer::new();
+    let id = server.create();
+    let result = server.run(&id, "echo out; echo err >&2; exit 3");
     assert!(result["commandId"].as_str().unwrap().starts_with("cmd-"));
     let fields: Vec<&str> = result.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(fields, ["commandId", "exitCode", "stderr", "stdout", "truncated"]);
     assert_eq!((&result["exitCode"], &result["truncated"]), (&json!(3), &json!(false)));
     assert_eq!((&result["stdout"], &result["stderr"]), (&json!("out\n"), &json!("err\n")));
-    assert_eq!(house.run(&id, "kill -TERM $$")["exitCode"], 143);
-    assert_eq!(house.run(&id, "no-such-program")["exitCode"], 127);
-    assert_eq!(house.run_with(&id, &json!({"command": "pwd", "cwd": "/tmp"}))["stdout"], "/tmp\n");
-    let shown = house.command(&id, result["commandId"].as_str().unwrap());
+    assert_eq!(server.run(&id, "kill -TERM $$")["exitCode"], 143);
+    assert_eq!(server.run(&id, "no-such-program")["exitCode"], 127);
+    assert_eq!(server.run_with(&id, &json!({"command": "pwd", "cwd": "/tmp"}))["stdout"], "/tmp\n");
+    let shown = server.command(&id, result["commandId"].as_str().unwrap());
     assert_eq!((&shown["state"], &shown["exitCode"]), (&json!("exited"), &json!(3)));
     assert_eq!((&shown["cwd"], &shown["timedOut"]), (&json!("/workspace"), &json!(false)));
     for wrong in [json!({}), json!({"command": 1}), json!({"command": "a", "cmd": "b"}), json!([])] {
-        assert_eq!(house.post(&run_path(&id), &wrong).error(), "INVALID_REQUEST", "{wrong}");
+        assert_eq!(server.post(&run_path(&id), &wrong).error(), "INVALID_REQUEST", "{wrong}");
     }
 }
 
 #[test]
 fn a_long_command_runs_whole_and_is_listed_and_recorded_in_part() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let command = format!("printf %s '{}' | wc -c", "x".repeat(100_000));
-    let result = house.run(&id, &command);
+    let result = server.run(&id, &command);
     assert_eq!(result["stdout"].as_str().unwrap().trim(), "100000");
-    let shown = house.command(&id, result["commandId"].as_str().unwrap());
+    let shown = server.command(&id, result["commandId"].as_str().unwrap());
     assert_eq!((&shown["command"], &shown["commandTruncated"]), (&json!(command[..4096]), &json!(true)));
-    let short = house.run(&id, "true");
-    let shown = house.command(&id, short["commandId"].as_str().unwrap());
+    let short = server.run(&id, "true");
+    let shown = server.command(&id, short["commandId"].as_str().unwrap());
     assert_eq!((&shown["command"], &shown["commandTruncated"]), (&json!("true"), &json!(false)));
 }
 
 #[test]
 fn more_than_is_wanted_is_cut_off_and_bytes_stay_bytes() {
-    let house = House::new();
-    let id = house.create();
-    let default = house.run(&id, "head -c 1048577 /dev/zero | tr '\\0' x");
+    let server = TestServer::new();
+    let id = server.create();
+    let default = server.run(&id, "head -c 1048577 /dev/zero | tr '\\0' x");
     assert_eq!((default["stdout"].as_str().unwrap().len(), &default["truncated"]), (1 << 20, &json!(true)));
-    let small = house.run_with(&id, &json!({"command": "echo 12345; echo 678 >&2", "maxOutputSize": 4}));
+    let small = server.run_with(&id, &json!({"command": "echo 12345; echo 678 >&2", "maxOutputSize": 4}));
     let size = small["stdout"].as_str().unwrap().len() + small["stderr"].as_str().unwrap().len();
     assert_eq!((size, &small["truncated"]), (4, &json!(true)));
-    let nothing = house.run_with(&id, &json!({"command": "echo 1", "maxOutputSize": 0}));
+    let nothing = server.run_with(&id, &json!({"command": "echo 1", "maxOutputSize": 0}));
     assert_eq!((&nothing["stdout"], &nothing["truncated"]), (&json!(""), &json!(true)));
     // One that waits for its readers is not held up by what is not read, and is known by its end all the same.
     let flood = "head -c 20000000 /dev/zero; exit 3";
     let blocking = json!({"command": flood, "maxOutputSize": 10, "overflow": "block", "timeout": 0});
-    let ended = house.run_with(&id, &blocking);
+    let ended = server.run_with(&id, &blocking);
     assert_eq!((&ended["exitCode"], &ended["truncated"]), (&json!(3), &json!(true)));
-    let unknown = house.post(&run_path(&id), &json!({"command": "echo 12345; exit 127", "maxOutputSize": 2}));
+    let unknown =
+        server.post(&run_path(&id), &json!({"command": "echo 12345; exit 127", "maxOutputSize": 2}));
     assert_eq!((&unknown.json()["exitCode"], &unknown.json()["stdout"]), (&json!(127), &json!("12")));
-    let large = house.post(&run_path(&id), &json!({"command": "true", "maxOutputSize": 67_108_865}));
+    let large = server.post(&run_path(&id), &json!({"command": "true", "maxOutputSize": 67_108_865}));
     assert_eq!(large.error(), "INVALID_REQUEST");
-    let binary = house.run(&id, "printf '\\377\\000a'; printf b >&2");
+    let binary = server.run(&id, "printf '\\377\\000a'; printf b >&2");
     assert_eq!(binary["stdoutBase64"], "/wBh");
     assert_eq!((&binary["stderr"], binary.get("stderrBase64")), (&json!("b"), None));
-    let events = Stream::run(&house, &id, json!({"command": "printf '\\377\\000a'"})).begun().rest();
+    let events = Stream::run(&server, &id, json!({"command": "printf '\\377\\000a'"})).begun().rest();
     assert_eq!((&events[0].data["dataBase64"], events[0].data.get("data")), (&json!("/wBh"), None));
 }
 
 #[test]
 fn a_command_out_of_time_is_ended_and_what_it_printed_told() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let body = json!({"command": "echo before; (setsid sleep 1234 &); sleep 1234", "timeout": 300});
-    let answer = house.post(&run_path(&id), &body);
+    let answer = server.post(&run_path(&id), &body);
     assert_eq!(answer.error(), "PROCESS_TIMEOUT");
     let details = answer.json()["error"]["details"].clone();
     assert_eq!(details["stdout"], "before\n");
     let command = details["commandId"].as_str().unwrap();
-    soon("it is written down", || house.command(&id, command)["timedOut"] == true);
-    soon("nothing is left", || house.run(&id, "pgrep -f 'sleep 123[4]'")["exitCode"] == 1);
-    let events = Stream::run(&house, &id, json!({"command": "sleep 1000", "timeout": 100})).begun().rest();
+    soon("it is written down", || server.command(&id, command)["timedOut"] == true);
+    soon("nothing is left", || server.run(&id, "pgrep -f 'sleep 123[4]'")["exitCode"] == 1);
+    let events = Stream::run(&server, &id, json!({"command": "sleep 1000", "timeout": 100})).begun().rest();
     assert_eq!(events.last().unwrap().data["timedOut"], true);
 }
 
 #[test]
 fn a_stream_tells_everything_in_order() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let command = "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three; exit 7";
-    let mut stream = Stream::run(&house, &id, json!({ "command": command })).begun();
+    let mut stream = Stream::run(&server, &id, json!({ "command": command })).begun();
     let events = stream.rest();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["stdout", "stderr", "stdout", "exit"]);
@@ -113,50 +114,50 @@ fn a_stream_tells_everything_in_order() {
     let command = events[0].data["commandId"].as_str().unwrap();
     for from in 0..=14 {
         let path = from.to_string();
-        let again = Stream::output(&house, &id, command, Some(&path)).begun().rest();
+        let again = Stream::output(&server, &id, command, Some(&path)).begun().rest();
         assert_eq!(printed(&again), &b"one\ntwo\nthree\n"[from as usize..]);
         assert_seamless(&again, from);
     }
     let path = format!("/api/v1/sandboxes/{id}/process/{command}/output");
-    assert_eq!(house.get(&format!("{path}?from=x")).error(), "INVALID_REQUEST");
-    assert_eq!(house.call("GET", &path).header("last-event-id", "x").send().error(), "INVALID_REQUEST");
+    assert_eq!(server.get(&format!("{path}?from=x")).error(), "INVALID_REQUEST");
+    assert_eq!(server.call("GET", &path).header("last-event-id", "x").send().error(), "INVALID_REQUEST");
 }
 
 #[test]
 fn a_program_that_is_not_there_or_a_directory_is_an_error_of_the_stream() {
-    let house = House::new();
-    let id = house.create();
-    let events = Stream::run(&house, &id, json!({"command": "true", "cwd": "/no/such"})).begun().rest();
+    let server = TestServer::new();
+    let id = server.create();
+    let events = Stream::run(&server, &id, json!({"command": "true", "cwd": "/no/such"})).begun().rest();
     assert_eq!(events.last().unwrap().kind, "error");
     assert!(events.last().unwrap().data["message"].as_str().unwrap().contains("/no/such"));
 }
 
 #[test]
 fn a_command_in_the_background_is_fed_and_killed() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.begin(&id, json!({"command": "cat; echo end", "stdin": true}));
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.begin(&id, json!({"command": "cat; echo end", "stdin": true}));
     let path = format!("/api/v1/sandboxes/{id}/process/{command}");
-    let stdin = |body: Value| house.post(&format!("{path}/stdin"), &body);
+    let stdin = |body: Value| server.post(&format!("{path}/stdin"), &body);
     assert_eq!(stdin(json!({"data": "text \u{fc}\n"})).status, 204);
     assert_eq!(stdin(json!({"dataBase64": "/wA="})).status, 204);
     assert_eq!(stdin(json!({"data": "a", "dataBase64": "YQ=="})).error(), "INVALID_REQUEST");
     assert_eq!(stdin(json!({"dataBase64": "%"})).error(), "INVALID_REQUEST");
     assert_eq!(stdin(json!({"close": true})).status, 204);
-    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    let events = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(printed(&events), b"text \xc3\xbc\n\xff\0end\n");
-    soon("it ended", || house.command(&id, &command)["state"] == "exited");
+    soon("it ended", || server.command(&id, &command)["state"] == "exited");
     assert_eq!(stdin(json!({"data": "late"})).error(), "COMMAND_NOT_RUNNING");
-    assert_eq!(house.post(&format!("{path}/kill"), &json!({})).error(), "COMMAND_NOT_RUNNING");
+    assert_eq!(server.post(&format!("{path}/kill"), &json!({})).error(), "COMMAND_NOT_RUNNING");
 
     let killed = |signal: Value, code: i64| {
         // A shell that becomes a program may lose an interrupt that comes just then; so it stays one.
-        let command = house.begin(&id, json!({"command": "while :; do sleep 1; done"}));
+        let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
         let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
-        assert_eq!(house.post(&kill, &signal).status, 204);
-        soon("it ended", || house.command(&id, &command)["exitCode"] == code);
+        assert_eq!(server.post(&kill, &signal).status, 204);
+        soon("it ended", || server.command(&id, &command)["exitCode"] == code);
         for wrong in [json!({"signal": 0}), json!({"signal": 65}), json!({"signal": "KILL"})] {
-            assert_eq!(house.post(&kill, &wrong).error(), "INVALID_REQUEST");
+            assert_eq!(server.post(&kill, &wrong).error(), "INVALID_REQUEST");
         }
     };
     killed(json!({}), 143);
@@ -166,42 +167,42 @@ fn a_command_in_the_background_is_fed_and_killed() {
 
 #[test]
 fn many_writes_to_a_command_all_arrive() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.begin(&id, json!({"command": "cat | wc -c", "stdin": true}));
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.begin(&id, json!({"command": "cat | wc -c", "stdin": true}));
     let path = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
     let data = "x".repeat(1_000);
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..25 {
-                    assert_eq!(house.post(&path, &json!({ "data": data })).status, 204);
+                    assert_eq!(server.post(&path, &json!({ "data": data })).status, 204);
                 }
             });
         }
     });
-    assert_eq!(house.post(&path, &json!({"close": true})).status, 204);
-    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    assert_eq!(server.post(&path, &json!({"close": true})).status, 204);
+    let events = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(printed(&events), b"400000\n");
 }
 
 #[test]
 fn a_command_that_does_not_read_is_given_no_more_and_one_without_input_none() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let stdin = |command: &str, body: &Value| {
-        house.post(&format!("/api/v1/sandboxes/{id}/process/{command}/stdin"), body)
+        server.post(&format!("/api/v1/sandboxes/{id}/process/{command}/stdin"), body)
     };
-    let deaf = house.begin(&id, json!({"command": "sleep 1000"}));
+    let deaf = server.begin(&id, json!({"command": "sleep 1000"}));
     assert_eq!(stdin(&deaf, &json!({"data": "x"})).error(), "STDIN_CLOSED");
-    let slow = house.begin(&id, json!({"command": "sleep 1000", "stdin": true}));
+    let slow = server.begin(&id, json!({"command": "sleep 1000", "stdin": true}));
     let piece = json!({"data": "x".repeat(256 << 10)});
     let refused = std::iter::repeat_with(|| stdin(&slow, &piece)).take(9).find(|answer| answer.status != 204);
     let refused = refused.expect("something is refused");
     assert_eq!(refused.error(), "STDIN_FULL");
     assert_eq!(refused.json()["error"]["details"]["written"], 0);
     let reader =
-        house.begin(&id, json!({"command": "sleep 0.5; wc -c; exec <&-; sleep 1000", "stdin": true}));
+        server.begin(&id, json!({"command": "sleep 0.5; wc -c; exec <&-; sleep 1000", "stdin": true}));
     for _ in 0..8 {
         assert_eq!(
             stdin(&reader, &json!({"data": "x".repeat(1 << 20)})).status,
@@ -211,40 +212,40 @@ fn a_command_that_does_not_read_is_given_no_more_and_one_without_input_none() {
     }
     assert_eq!(stdin(&reader, &json!({"close": true})).status, 204);
     assert_eq!(stdin(&reader, &json!({"data": "x"})).error(), "STDIN_CLOSED");
-    let mut output = Stream::output(&house, &id, &reader, None).begun();
+    let mut output = Stream::output(&server, &id, &reader, None).begun();
     assert_eq!(output.first().bytes(), b"8388608\n");
 }
 
 #[test]
 fn commands_that_ended_long_ago_are_forgotten_and_none_that_runs() {
-    let house = House::with(&[("COMMANDS_KEPT", "20")]);
-    let id = house.create();
-    let running = house.begin(&id, json!({"command": "echo here; sleep 1000"}));
-    let old = house.run(&id, "echo old")["commandId"].as_str().unwrap().to_owned();
+    let server = TestServer::with(&[("COMMANDS_KEPT", "20")]);
+    let id = server.create();
+    let running = server.begin(&id, json!({"command": "echo here; sleep 1000"}));
+    let old = server.run(&id, "echo old")["commandId"].as_str().unwrap().to_owned();
     for n in 0..60 {
-        house.out(&id, &format!("echo {n}"));
+        server.out(&id, &format!("echo {n}"));
     }
-    let count = || house.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json()["items"].clone();
+    let count = || server.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json()["items"].clone();
     soon("old ones are forgotten", || count().as_array().unwrap().len() <= 24);
     assert!(count().as_array().unwrap().len() >= 21);
-    assert_eq!(house.command(&id, &running)["state"], "running");
-    let output = house.path().join("sandboxes").join(&id).join("output");
+    assert_eq!(server.command(&id, &running)["state"], "running");
+    let output = server.path().join("sandboxes").join(&id).join("output");
     assert!(names(&output).len() <= 25);
-    let gone = house.get(&format!("/api/v1/sandboxes/{id}/process/{old}/output"));
+    let gone = server.get(&format!("/api/v1/sandboxes/{id}/process/{old}/output"));
     assert_eq!(gone.error(), "COMMAND_NOT_FOUND");
-    let mut stream = Stream::output(&house, &id, &running, None).begun();
+    let mut stream = Stream::output(&server, &id, &running, None).begun();
     assert_eq!(stream.first().bytes(), b"here\n");
 }
 
 #[test]
 fn a_client_that_goes_away_ends_its_command_only_if_it_asked_for_that() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     for (kill, stream) in [(true, true), (true, false), (false, true), (false, false)] {
         let body = json!({"command": "echo begun; sleep 4321", "killOnDisconnect": kill, "stream": stream});
-        let mut connection = Stream::run_as(&house, &id, &body);
+        let mut connection = Stream::run_as(&server, &id, &body);
         let running = || {
-            let list = house.get(&format!("/api/v1/sandboxes/{id}/process?limit=1")).json();
+            let list = server.get(&format!("/api/v1/sandboxes/{id}/process?limit=1")).json();
             list["items"][0].clone()
         };
         soon("it runs", || running()["state"] == "running");
@@ -257,13 +258,13 @@ fn a_client_that_goes_away_ends_its_command_only_if_it_asked_for_that() {
         drop(connection);
         if kill {
             within(Duration::from_secs(5), "it is killed", || {
-                house.command(&id, &command)["exitCode"] == 137
+                server.command(&id, &command)["exitCode"] == 137
             });
         } else {
             std::thread::sleep(Duration::from_millis(500));
-            assert_eq!(house.command(&id, &command)["state"], "running");
-            house.post(&format!("/api/v1/sandboxes/{id}/process/{command}/kill"), &json!({"signal": 9}));
-            soon("it ended", || house.command(&id, &command)["state"] == "exited");
+            assert_eq!(server.command(&id, &command)["state"], "running");
+            server.post(&format!("/api/v1/sandboxes/{id}/process/{command}/kill"), &json!({"signal": 9}));
+            soon("it ended", || server.command(&id, &command)["state"] == "exited");
         }
     }
 }
@@ -277,13 +278,13 @@ fn counted() -> Vec<u8> {
 
 #[test]
 fn a_stream_goes_on_where_it_was_cut_without_a_gap_or_a_repeat() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.begin(&id, json!({ "command": COUNT }));
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.begin(&id, json!({ "command": COUNT }));
     let (mut events, mut behind): (Vec<Event>, u64) = (Vec::new(), 0);
     while !events.last().is_some_and(Event::is_last) {
         let last = events.last().map(|event| event.id.clone());
-        let mut stream = Stream::output(&house, &id, &command, last.as_deref()).begun();
+        let mut stream = Stream::output(&server, &id, &command, last.as_deref()).begun();
         let some: Vec<Event> = std::iter::from_fn(|| stream.next()).take(7).collect();
         behind = assert_seamless(&some, behind);
         events.extend(some);
@@ -293,15 +294,15 @@ fn a_stream_goes_on_where_it_was_cut_without_a_gap_or_a_repeat() {
 
 #[test]
 fn a_stream_goes_on_after_the_server_was_killed() {
-    let mut house = House::new();
-    let id = house.create();
-    let mut stream = Stream::run(&house, &id, json!({ "command": COUNT })).begun();
+    let mut server = TestServer::new();
+    let id = server.create();
+    let mut stream = Stream::run(&server, &id, json!({ "command": COUNT })).begun();
     let mut events: Vec<Event> = std::iter::from_fn(|| stream.next()).take(5).collect();
     let command = events[0].data["commandId"].as_str().unwrap().to_owned();
     for _ in 0..3 {
-        house.restart();
+        server.restart();
         let last = events.last().unwrap().id.clone();
-        let mut stream = Stream::output(&house, &id, &command, Some(&last)).begun();
+        let mut stream = Stream::output(&server, &id, &command, Some(&last)).begun();
         let some: Vec<Event> = std::iter::from_fn(|| stream.next()).take(20).collect();
         assert_seamless(&some, last.parse().unwrap());
         assert!(!some.is_empty());
@@ -309,22 +310,22 @@ fn a_stream_goes_on_after_the_server_was_killed() {
     }
     let last = events.last().unwrap().id.clone();
     if !events.last().unwrap().is_last() {
-        events.extend(Stream::output(&house, &id, &command, Some(&last)).begun().rest());
+        events.extend(Stream::output(&server, &id, &command, Some(&last)).begun().rest());
     }
     assert_eq!(printed(&events), counted());
     let end = &events.last().unwrap().data;
     assert_eq!((&end["type"], &end["exitCode"]), (&json!("exit"), &json!(0)));
-    soon("it is written down", || house.command(&id, &command)["state"] == "exited");
+    soon("it is written down", || server.command(&id, &command)["state"] == "exited");
 }
 
 #[test]
-fn what_is_no_longer_kept_is_told_as_a_gap() {
-    let house = House::with(&[("OUTPUT_KEEP", "256k")]);
-    let id = house.create();
-    let result = house.run_with(&id, &json!({"command": "seq 1 500000", "maxOutputSize": 67_108_864}));
+fn dropped_output_is_reported_as_a_gap() {
+    let server = TestServer::with(&[("OUTPUT_KEEP", "256k")]);
+    let id = server.create();
+    let result = server.run_with(&id, &json!({"command": "seq 1 500000", "maxOutputSize": 67_108_864}));
     let command = result["commandId"].as_str().unwrap();
     let whole: Vec<u8> = (1..=500_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
-    let events = Stream::output(&house, &id, command, None).begun().rest();
+    let events = Stream::output(&server, &id, command, None).begun().rest();
     assert_eq!(events[0].kind, "gap");
     let (from, to) = (events[0].data["from"].as_u64().unwrap(), events[0].data["to"].as_u64().unwrap());
     assert!(from == 0 && whole.len() as u64 - to >= 256 << 10, "{from} {to}");
@@ -334,21 +335,21 @@ fn what_is_no_longer_kept_is_told_as_a_gap() {
 
 #[test]
 fn a_client_that_reads_slowly_slows_nobody_and_costs_no_memory() {
-    let house = House::with(&[("OUTPUT_KEEP", "64m")]);
-    let id = house.create();
+    let server = TestServer::with(&[("OUTPUT_KEEP", "64m")]);
+    let id = server.create();
     let size: u64 = 48 << 20;
     let print = format!("sleep 0.3; head -c {size} /dev/zero | tr '\\0' x");
-    let command = house.begin(&id, json!({ "command": print }));
+    let command = server.begin(&id, json!({ "command": print }));
     // They ask for everything and read nothing.
-    let slow: Vec<Stream> = (0..8).map(|_| Stream::output(&house, &id, &command, None)).collect();
-    let before = house.resident();
+    let slow: Vec<Stream> = (0..8).map(|_| Stream::output(&server, &id, &command, None)).collect();
+    let before = server.resident();
     // It would wait for ever for those who do not read, if it did at all.
-    let fast = Stream::output(&house, &id, &command, None).begun().rest();
+    let fast = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(assert_seamless(&fast, 0), size);
-    let grown = house.resident().saturating_sub(before);
+    let grown = server.resident().saturating_sub(before);
     // Without bounds there would be 8 × 48 MiB for those who do not read.
     assert!(grown < 96 << 20, "grew by {} MiB", grown >> 20);
-    house.run(&id, "true");
+    server.run(&id, "true");
     // And who was slow still gets all of it.
     let late = slow.into_iter().next().unwrap().begun().rest();
     assert_eq!(assert_seamless(&late, 0), size);
@@ -356,12 +357,12 @@ fn a_client_that_reads_slowly_slows_nobody_and_costs_no_memory() {
 
 #[test]
 fn no_more_commands_run_at_once_than_may() {
-    let mut house = House::with(&[("MAX_COMMANDS", "3")]);
-    let id = house.create();
+    let mut server = TestServer::with(&[("MAX_COMMANDS", "3")]);
+    let id = server.create();
     let path = format!("/api/v1/sandboxes/{id}/process/run");
-    let run = |house: &House| house.post(&path, &json!({"command": "sleep 1000", "background": true}));
+    let run = |server: &TestServer| server.post(&path, &json!({"command": "sleep 1000", "background": true}));
     let answers: Vec<Answer> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..12).map(|_| scope.spawn(|| run(&house))).collect();
+        let clients: Vec<_> = (0..12).map(|_| scope.spawn(|| run(&server))).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let (begun, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 202);
@@ -371,54 +372,54 @@ fn no_more_commands_run_at_once_than_may() {
         assert_eq!(answer.json()["error"]["details"]["limit"], 3);
     }
     // An order that is on its way is lost with the server, and told so.
-    let output = house.path().join("sandboxes").join(&id).join("output");
+    let output = server.path().join("sandboxes").join(&id).join("output");
     let has_begun = |answer: &&Answer| {
         let id = answer.json()["commandId"].as_str().unwrap().to_owned();
         names(&output).iter().any(|name| name.contains(&id))
     };
     soon("all three have begun", || begun.iter().all(has_begun));
     // Those that run are counted by the next server, too, as soon as any order can be given.
-    house.restart();
-    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    assert_eq!(run(&house).error(), "COMMAND_LIMIT_EXCEEDED");
+    server.restart();
+    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(run(&server).error(), "COMMAND_LIMIT_EXCEEDED");
     let one = begun[0].json()["commandId"].as_str().unwrap().to_owned();
-    let killed = house.post(&format!("/api/v1/sandboxes/{id}/process/{one}/kill"), &json!({"signal": 9}));
+    let killed = server.post(&format!("/api/v1/sandboxes/{id}/process/{one}/kill"), &json!({"signal": 9}));
     assert_eq!(killed.status, 204, "{}", killed.body);
-    soon("there is room again", || house.command(&id, &one)["state"] != "running");
-    assert_eq!(run(&house).status, 202);
-    assert_eq!(run(&house).error(), "COMMAND_LIMIT_EXCEEDED");
+    soon("there is room again", || server.command(&id, &one)["state"] != "running");
+    assert_eq!(run(&server).status, 202);
+    assert_eq!(run(&server).error(), "COMMAND_LIMIT_EXCEEDED");
 }
 
 #[test]
 fn output_that_is_gone_is_said_to_be_gone() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.run(&id, "echo printed")["commandId"].as_str().unwrap().to_owned();
-    soon("its end is written down", || house.command(&id, &command)["state"] == "exited");
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.run(&id, "echo printed")["commandId"].as_str().unwrap().to_owned();
+    soon("its end is written down", || server.command(&id, &command)["state"] == "exited");
     let output = format!("/api/v1/sandboxes/{id}/process/{command}/output");
-    assert!(house.get(&output).body.contains("printed"));
-    let directory = house.path().join("sandboxes").join(&id).join("output");
+    assert!(server.get(&output).body.contains("printed"));
+    let directory = server.path().join("sandboxes").join(&id).join("output");
     for file in names(&directory).iter().filter(|name| name.contains(&command)) {
         std::fs::remove_file(directory.join(file)).unwrap();
     }
     soon("it is gone", || {
-        let answer = house.get(&output);
+        let answer = server.get(&output);
         answer.status == 410 && answer.error() == "OUTPUT_UNAVAILABLE"
     });
-    assert_eq!(house.out(&id, "echo next"), "next\n");
+    assert_eq!(server.out(&id, "echo next"), "next\n");
 }
 
-fn run_once(house: &House, id: &str, key: &str, body: &Value) -> Answer {
-    house.call("POST", &run_path(id)).header("idempotency-key", key).json(&body.to_string()).send()
+fn run_once(server: &TestServer, id: &str, key: &str, body: &Value) -> Answer {
+    server.call("POST", &run_path(id)).header("idempotency-key", key).json(&body.to_string()).send()
 }
 
 #[test]
 fn a_request_that_comes_again_runs_nothing_a_second_time() {
-    let mut house = House::new();
-    let id = house.create();
+    let mut server = TestServer::new();
+    let id = server.create();
     let slow = json!({"command": "echo x >> /workspace/count; sleep 1; wc -l < /workspace/count; exit 3"});
     let answers: Vec<Answer> = std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| run_once(&house, &id, "one", &slow))).collect();
+        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| run_once(&server, &id, "one", &slow))).collect();
         senders.into_iter().map(|sender| sender.join().unwrap()).collect()
     });
     let first = answers[0].json();
@@ -427,50 +428,50 @@ fn a_request_that_comes_again_runs_nothing_a_second_time() {
         assert_eq!((answer.status, answer.json()), (200, first.clone()), "{}", answer.body);
     }
     let background = json!({"command": "echo y >> /workspace/other; sleep 3; echo done", "background": true});
-    let command = run_once(&house, &id, "two", &background).json()["commandId"].clone();
-    soon("it began", || house.run(&id, "cat /workspace/other")["stdout"] == "y\n");
+    let command = run_once(&server, &id, "two", &background).json()["commandId"].clone();
+    soon("it began", || server.run(&id, "cat /workspace/other")["stdout"] == "y\n");
     // Another server, while it runs and when it has ended.
-    house.restart();
-    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    assert_eq!(run_once(&house, &id, "two", &background).json()["commandId"], command);
-    assert_eq!(run_once(&house, &id, "one", &slow).json(), first);
-    let events = Stream::output(&house, &id, command.as_str().unwrap(), None).begun().rest();
+    server.restart();
+    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(run_once(&server, &id, "two", &background).json()["commandId"], command);
+    assert_eq!(run_once(&server, &id, "one", &slow).json(), first);
+    let events = Stream::output(&server, &id, command.as_str().unwrap(), None).begun().rest();
     assert_eq!(printed(&events), b"done\n");
-    assert_eq!(run_once(&house, &id, "two", &background).json()["commandId"], command);
-    assert_eq!(house.out(&id, "cat /workspace/count /workspace/other"), "x\ny\n");
+    assert_eq!(run_once(&server, &id, "two", &background).json()["commandId"], command);
+    assert_eq!(server.out(&id, "cat /workspace/count /workspace/other"), "x\ny\n");
 
     let other = json!({"command": "true"});
-    assert_eq!(run_once(&house, &id, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
-    let elsewhere = house.create();
-    assert_eq!(run_once(&house, &elsewhere, "one", &other).status, 200, "a key is for one sandbox");
-    assert_eq!(run_once(&house, "sbx-none", "one", &other).error(), "SANDBOX_NOT_FOUND");
-    let bob = house.key("bob", "user");
-    let call = house.call_as(&bob, "POST", &run_path(&id)).header("idempotency-key", "one");
+    assert_eq!(run_once(&server, &id, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
+    let elsewhere = server.create();
+    assert_eq!(run_once(&server, &elsewhere, "one", &other).status, 200, "a key is for one sandbox");
+    assert_eq!(run_once(&server, "sbx-none", "one", &other).error(), "SANDBOX_NOT_FOUND");
+    let bob = server.key("bob", "user");
+    let call = server.call_as(&bob, "POST", &run_path(&id)).header("idempotency-key", "one");
     assert_eq!(call.json(&slow.to_string()).send().error(), "SANDBOX_NOT_FOUND");
 }
 
 #[test]
 fn a_body_may_be_left_out_where_nothing_in_it_is_required() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.begin(&id, json!({"command": "while :; do sleep 1; done"}));
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
     let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
-    assert_eq!(house.call("POST", &kill).body(b"{}").send().error(), "UNSUPPORTED_MEDIA_TYPE");
-    assert_eq!(house.call("POST", &kill).send().status, 204);
-    soon("it ended", || house.command(&id, &command)["exitCode"] == 143);
-    assert_eq!(house.call("POST", &format!("/api/v1/sandboxes/{id}/commit")).send().status, 201);
-    let forked = house.call("POST", &format!("/api/v1/sandboxes/{id}/fork")).send();
+    assert_eq!(server.call("POST", &kill).body(b"{}").send().error(), "UNSUPPORTED_MEDIA_TYPE");
+    assert_eq!(server.call("POST", &kill).send().status, 204);
+    soon("it ended", || server.command(&id, &command)["exitCode"] == 143);
+    assert_eq!(server.call("POST", &format!("/api/v1/sandboxes/{id}/commit")).send().status, 201);
+    let forked = server.call("POST", &format!("/api/v1/sandboxes/{id}/fork")).send();
     assert_eq!((forked.status, forked.json()["sandboxes"].as_array().unwrap().len()), (201, 1));
-    assert_eq!(house.call("POST", &run_path(&id)).send().error(), "UNSUPPORTED_MEDIA_TYPE");
+    assert_eq!(server.call("POST", &run_path(&id)).send().error(), "UNSUPPORTED_MEDIA_TYPE");
 }
 
 #[test]
 fn text_stays_text_wherever_it_is_cut() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     // Characters of three bytes behind one of one, so that no piece of 64 KiB ends between two of them.
     let command = "printf x; yes € | tr -d '\\n' | head -c 300000; printf y >&2; yes 😀 | tr -d '\\n' | head -c 400000 >&2";
-    let events = Stream::run(&house, &id, json!({ "command": command })).begun().rest();
+    let events = Stream::run(&server, &id, json!({ "command": command })).begun().rest();
     // Which of the two is read first is anybody's guess.
     for (stream, expected) in
         [("stdout", format!("x{}", "€".repeat(100_000))), ("stderr", format!("y{}", "😀".repeat(100_000)))]
@@ -483,35 +484,35 @@ fn text_stays_text_wherever_it_is_cut() {
     assert!(events.len() > 5, "it came in pieces");
     let cmd = events[0].data["commandId"].as_str().unwrap();
     for event in events.iter().take(6) {
-        let again = Stream::output(&house, &id, cmd, Some(&event.id)).begun().rest();
+        let again = Stream::output(&server, &id, cmd, Some(&event.id)).begun().rest();
         assert!(again.iter().all(|event| event.data.get("dataBase64").is_none()));
         assert_seamless(&again, event.id.parse().unwrap());
     }
-    let whole = house.run_with(&id, &json!({"command": command, "maxOutputSize": 1 << 20}));
+    let whole = server.run_with(&id, &json!({"command": command, "maxOutputSize": 1 << 20}));
     assert_eq!((whole["stdout"].as_str().unwrap().len(), whole.get("stdoutBase64")), (300_001, None));
     assert_eq!((whole["stderr"].as_str().unwrap().len(), whole.get("stderrBase64")), (400_001, None));
-    let cut = house.run_with(&id, &json!({"command": command, "maxOutputSize": 1_000}));
+    let cut = server.run_with(&id, &json!({"command": command, "maxOutputSize": 1_000}));
     assert_eq!((cut["stdout"].as_str().unwrap().len(), cut.get("stdoutBase64")), (1_000, None));
-    let cut = house.run_with(&id, &json!({"command": command, "maxOutputSize": 999}));
+    let cut = server.run_with(&id, &json!({"command": command, "maxOutputSize": 999}));
     assert_eq!((cut["stdout"].as_str().unwrap().len(), cut.get("stdoutBase64")), (997, None));
     assert_eq!(cut["truncated"], true);
-    let logs = house.get(&format!("/api/v1/sandboxes/{id}/logs")).json();
+    let logs = server.get(&format!("/api/v1/sandboxes/{id}/logs")).json();
     assert!(!logs["logs"].as_str().unwrap().contains('\u{fffd}'));
     // What is not text stays as it is, a character that is never completed too.
-    assert_eq!(house.run(&id, "printf 'a\\342\\202'")["stdoutBase64"], "YeKC");
+    assert_eq!(server.run(&id, "printf 'a\\342\\202'")["stdoutBase64"], "YeKC");
 }
 
 #[test]
 fn a_command_may_be_as_long_as_is_allowed_and_behaves_like_a_short_one() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let body = "echo \"$0 $#\"; read x; echo \"got $x\"; ls /proc/self/fd | tr '\\n' ' '; exit 7";
     let run = |padding: usize| {
         let command = format!("{body}\n# {}", "x".repeat(padding));
-        let command = house.begin(&id, json!({"command": command, "stdin": true}));
+        let command = server.begin(&id, json!({"command": command, "stdin": true}));
         let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
-        assert_eq!(house.post(&stdin, &json!({"data": "input\n", "close": true})).status, 204);
-        let events = Stream::output(&house, &id, &command, None).begun().rest();
+        assert_eq!(server.post(&stdin, &json!({"data": "input\n", "close": true})).status, 204);
+        let events = Stream::output(&server, &id, &command, None).begun().rest();
         let code = events.last().unwrap().data["exitCode"].clone();
         (String::from_utf8(printed(&events)).unwrap(), code)
     };
@@ -520,18 +521,18 @@ fn a_command_may_be_as_long_as_is_allowed_and_behaves_like_a_short_one() {
     for padding in [(128 << 10) - body.len() - 4, 128 << 10, (1 << 20) - body.len() - 3] {
         assert_eq!(run(padding), short, "{padding}");
     }
-    let long = house.post(&run_path(&id), &json!({"command": "x".repeat((1 << 20) + 1)}));
+    let long = server.post(&run_path(&id), &json!({"command": "x".repeat((1 << 20) + 1)}));
     assert_eq!(long.error(), "INVALID_REQUEST");
 }
 
 #[test]
-fn what_a_command_leaves_behind_is_listed_and_can_be_ended() {
-    let house = House::new();
-    let id = house.create();
-    let list = || house.get(&format!("/api/v1/sandboxes/{id}/processes")).json()["items"].clone();
+fn processes_left_by_a_command_are_listed_and_can_be_ended() {
+    let server = TestServer::new();
+    let id = server.create();
+    let list = || server.get(&format!("/api/v1/sandboxes/{id}/processes")).json()["items"].clone();
     assert_eq!(list(), json!([]));
-    let command = house.run(&id, "setsid sleep 12345 > /dev/null 2>&1 &")["commandId"].clone();
-    let running = house.begin(&id, json!({"command": "exec sleep 54321"}));
+    let command = server.run(&id, "setsid sleep 12345 > /dev/null 2>&1 &")["commandId"].clone();
+    let running = server.begin(&id, json!({"command": "exec sleep 54321"}));
     let runs = |list: Value| {
         list.as_array().unwrap().iter().all(|one| one["arguments"].as_str().unwrap().starts_with("sleep"))
     };
@@ -545,22 +546,22 @@ fn what_a_command_leaves_behind_is_listed_and_can_be_ended() {
         (&json!(false), &json!("sleep 54321"))
     );
     let kill = format!("/api/v1/sandboxes/{id}/process/{}/kill", command.as_str().unwrap());
-    assert_eq!(house.call("POST", &kill).send().status, 204);
+    assert_eq!(server.call("POST", &kill).send().status, 204);
     soon("it ended", || list().as_array().unwrap().len() == 1);
-    assert_eq!(house.call("POST", &kill).send().error(), "COMMAND_NOT_RUNNING");
-    let other = house.key("bob", "user");
-    let hidden = house.call_as(&other, "GET", &format!("/api/v1/sandboxes/{id}/processes")).send();
+    assert_eq!(server.call("POST", &kill).send().error(), "COMMAND_NOT_RUNNING");
+    let other = server.key("bob", "user");
+    let hidden = server.call_as(&other, "GET", &format!("/api/v1/sandboxes/{id}/processes")).send();
     assert_eq!(hidden.error(), "SANDBOX_NOT_FOUND");
 }
 
 #[test]
-fn who_closes_the_input_of_a_command_that_ends_meanwhile_does_not_wait() {
-    let house = House::new();
-    let id = house.create();
+fn closing_stdin_of_an_exiting_command_does_not_block() {
+    let server = TestServer::new();
+    let id = server.create();
     for round in 0..30 {
-        let command = house.begin(&id, json!({"command": "read x", "stdin": true}));
+        let command = server.begin(&id, json!({"command": "read x", "stdin": true}));
         let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
-        let answer = house.post(&stdin, &json!({"data": "line\n", "close": true}));
+        let answer = server.post(&stdin, &json!({"data": "line\n", "close": true}));
         assert!([204, 409].contains(&answer.status), "{round}: {}", answer.body);
     }
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::docker::Docker;
-use super::house::{agent_program, server_program, soon};
+use super::test_server::{agent_program, server_program, soon};
 use crate::support::{Answer, KEY};
 
 const NAME: &str = "server";
@@ -44,7 +44,7 @@ impl<'a> Contained<'a> {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     }
 
-    /// What a command inside prints.
+    /// Runs a command inside and returns its output.
     fn exec(&self, line: &str) -> String {
         self.0.say(&["exec", NAME, "sh", "-c", line])
     }

@@ -42,7 +42,7 @@ impl Docker {
         command
     }
 
-    /// What its client prints.
+    /// Runs the client and returns its output.
     pub(crate) fn say(&self, words: &[&str]) -> String {
         let output = self.command(words).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use serde_json::json;
 
-use super::house::{House, soon};
+use super::test_server::{TestServer, soon};
 
-/// What is missing for such sandboxes here, if anything is.
+/// Returns the reason for which this machine cannot run such sandboxes, if there is one.
 fn lacks() -> bool {
     match workspace_host::network::unavailable_reason() {
         Some(missing) => {
@@ -38,8 +38,8 @@ fn nameserver() -> SocketAddr {
 
 #[test]
 fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
-    let house = House::new();
-    let before = house.places();
+    let server = TestServer::new();
+    let before = server.places();
     for (network, allow, said) in [
         ("none", json!(["example.com"]), "the network `egress` alone"),
         ("egress", json!(["example.com", "http://example.com"]), "`http://example.com`"),
@@ -50,11 +50,11 @@ fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
         ("egress", json!(vec!["a"; 257]), "1 to 256"),
     ] {
         let body = json!({"template": "base", "network": network, "egress_allow": allow});
-        let answer = house.post("/api/v1/sandboxes", &body);
+        let answer = server.post("/api/v1/sandboxes", &body);
         assert_eq!(answer.error(), "INVALID_REQUEST", "{allow}");
         assert!(answer.body.contains(said) && answer.body.contains("egress_allow"), "{}", answer.body);
     }
-    assert_eq!(house.places(), before, "nothing is left of them");
+    assert_eq!(server.places(), before, "nothing is left of them");
 }
 
 #[test]
@@ -63,18 +63,18 @@ fn a_network_outlives_a_killed_server() {
         return;
     }
     let nameserver = nameserver().to_string();
-    let mut house = House::with(&[("EGRESS_DNS", &nameserver)]);
+    let mut server = TestServer::with(&[("EGRESS_DNS", &nameserver)]);
     let allow = json!(["*.Example.com", "10.2.0.0/16"]);
     let body = json!({"template": "base", "network": "egress", "egressAllow": allow});
-    let answer = house.post("/api/v1/sandboxes", &body);
+    let answer = server.post("/api/v1/sandboxes", &body);
     assert_eq!(answer.status, 201, "{}", answer.body);
     let (sandbox, shown) = (answer.json(), json!(["*.example.com", "10.2.0.0/16"]));
     assert_eq!((&sandbox["network"], &sandbox["egressAllow"]), (&json!("egress"), &shown));
     let id = sandbox["id"].as_str().unwrap();
-    house.restart();
-    soon("the guest is back", || house.sandbox(id)["agentConnected"] == true);
-    assert_eq!(house.sandbox(id)["egressAllow"], shown);
+    server.restart();
+    soon("the guest is back", || server.sandbox(id)["agentConnected"] == true);
+    assert_eq!(server.sandbox(id)["egressAllow"], shown);
     let script = "getent ahostsv4 example.com || echo none; ip -4 -o route get 10.9.8.7 || echo shut
         getent ahostsv4 a.example.com | grep -c STREAM; ip -4 -o route get 10.9.8.7 | cut -d' ' -f1-3";
-    assert_eq!(house.out(id, script), "none\nshut\n1\n10.9.8.7 via 192.88.99.1\n");
+    assert_eq!(server.out(id, script), "none\nshut\n1\n10.9.8.7 via 192.88.99.1\n");
 }

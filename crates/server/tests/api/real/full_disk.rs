@@ -3,22 +3,22 @@
 use serde_json::json;
 
 use super::disk::Disk;
-use super::house::{House, soon};
 use super::stream::Stream;
+use super::test_server::{TestServer, soon};
 
 #[test]
 fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
     let Some(disk) = Disk::mount("24m") else { return };
-    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
-    let id = house.create();
-    let late = house.begin(&id, json!({"command": "echo before; sleep 1; exit 7"}));
-    let command = house.begin(&id, json!({"command": "read go; echo lost", "stdin": true}));
-    let mut lost = Stream::output(&house, &id, &command, None).begun();
+    let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let id = server.create();
+    let late = server.begin(&id, json!({"command": "echo before; sleep 1; exit 7"}));
+    let command = server.begin(&id, json!({"command": "read go; echo lost", "stdin": true}));
+    let mut lost = Stream::output(&server, &id, &command, None).begun();
     disk.fill();
     // Whatever needs the disk is refused with a reason, as long as it takes.
     let mut refused = false;
     for _ in 0..40 {
-        let answer = house.post("/api/v1/sandboxes", &json!({"template": "base"}));
+        let answer = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
         if answer.status >= 400 {
             let error = &answer.json()["error"];
             let name = error["name"].as_str().unwrap();
@@ -28,32 +28,32 @@ fn on_a_full_disk_nothing_is_lost_and_all_goes_on_when_there_is_room() {
         }
     }
     assert!(refused, "the disk was full");
-    assert_eq!(house.get("/health").status, 200);
-    assert_eq!(house.get(&format!("/api/v1/sandboxes/{id}")).status, 200);
+    assert_eq!(server.get("/health").status, 200);
+    assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}")).status, 200);
     // What the store keeps in reserve, and what the refused sandboxes took, is free again by now.
     disk.fill();
     let input = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
-    assert_eq!(house.post(&input, &json!({"data": "\n"})).status, 204);
+    assert_eq!(server.post(&input, &json!({"data": "\n"})).status, 204);
     let kinds: Vec<_> = lost.rest().into_iter().map(|event| event.kind).collect();
     assert_eq!(kinds, ["gap", "exit"], "what could not be kept is told of");
     disk.empty();
     // The end that could not be written down then is written down now.
-    soon("the end is known", || house.command(&id, &late)["state"] == "exited");
-    assert_eq!(house.command(&id, &late)["exitCode"], 7);
-    assert_eq!(house.out(&id, "echo after"), "after\n");
-    let next = house.create();
-    assert_eq!(house.out(&next, "echo next"), "next\n");
-    house.delete(&id);
-    house.delete(&next);
+    soon("the end is known", || server.command(&id, &late)["state"] == "exited");
+    assert_eq!(server.command(&id, &late)["exitCode"], 7);
+    assert_eq!(server.out(&id, "echo after"), "after\n");
+    let next = server.create();
+    assert_eq!(server.out(&next, "echo next"), "next\n");
+    server.delete(&id);
+    server.delete(&next);
 }
 
 #[test]
-fn what_is_done_with_a_workspace_on_a_full_disk_says_so_and_leaves_nothing() {
+fn workspace_operations_on_a_full_disk_fail_cleanly() {
     let Some(disk) = Disk::mount("48m") else { return };
-    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
-    let (alice, plain) = (house.key("alice", "user"), json!({"template": "base"}));
+    let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let (alice, plain) = (server.key("alice", "user"), json!({"template": "base"}));
     let as_alice = |method: &str, path: &str, body: &serde_json::Value| {
-        house.call_as(&alice, method, path).json(&body.to_string()).send()
+        server.call_as(&alice, method, path).json(&body.to_string()).send()
     };
     let id_of = |value: &serde_json::Value| value["id"].as_str().unwrap().to_owned();
     let empty = id_of(&as_alice("POST", "/api/v1/sandboxes", &plain).json());
@@ -65,7 +65,7 @@ fn what_is_done_with_a_workspace_on_a_full_disk_says_so_and_leaves_nothing() {
     );
     let process = disk.path().join("sandboxes").join(&ended).join("process");
     workspace_host::Process::read(&process).unwrap().unwrap().kill();
-    soon("it is known to have ended", || house.sandbox(&ended)["state"] == "error");
+    soon("it is known to have ended", || server.sandbox(&ended)["state"] == "error");
     disk.fill();
     let refused = |answer: &crate::support::Answer| {
         let error = &answer.json()["error"];
@@ -84,7 +84,7 @@ fn what_is_done_with_a_workspace_on_a_full_disk_says_so_and_leaves_nothing() {
     }
     // Whatever is there belongs to somebody.
     let listed = |key: &str| {
-        let answer = house.call_as(key, "GET", "/api/v1/snapshots?limit=100").send();
+        let answer = server.call_as(key, "GET", "/api/v1/snapshots?limit=100").send();
         answer.json()["items"].as_array().unwrap().iter().map(id_of).collect::<Vec<_>>()
     };
     assert_eq!(listed(&alice), listed(crate::support::KEY));
@@ -92,33 +92,33 @@ fn what_is_done_with_a_workspace_on_a_full_disk_says_so_and_leaves_nothing() {
     let again = as_alice("POST", &format!("/api/v1/sandboxes/{running}/commit"), &json!({}));
     assert_eq!(again.status, 201, "{}", again.body);
     for id in [&empty, &running, &ended] {
-        house.delete(id);
+        server.delete(id);
     }
 }
 
 #[test]
 fn a_sandbox_that_fills_the_disk_can_be_deleted() {
     let Some(disk) = Disk::mount("24m") else { return };
-    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
-    let (greedy, other) = (house.create(), house.create());
-    house.post(
+    let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let (greedy, other) = (server.create(), server.create());
+    server.post(
         &format!("/api/v1/sandboxes/{greedy}/process/run"),
         &json!({"command": "cat /dev/zero > all", "timeout": 20_000}),
     );
     // A collection of garbage may make a little room; then nothing can be written down, least of all that one is wanted.
     let mut made = Vec::new();
     let refused = loop {
-        let answer = house.post("/api/v1/sandboxes", &json!({"template": "base"}));
+        let answer = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
         if answer.status != 201 || made.len() == 100 {
             break answer;
         }
         made.push(answer.json()["id"].as_str().unwrap().to_owned());
     };
     assert_eq!(refused.status, 507, "{}", refused.json());
-    house.delete(&greedy);
-    made.iter().for_each(|id| house.delete(id));
-    assert_eq!(house.out(&other, "echo fine"), "fine\n");
+    server.delete(&greedy);
+    made.iter().for_each(|id| server.delete(id));
+    assert_eq!(server.out(&other, "echo fine"), "fine\n");
     // The one that was refused is forgotten when that can be written.
-    soon("only one is left", || house.get("/api/v1/sandboxes").json()["total"] == 1);
-    house.delete(&other);
+    soon("only one is left", || server.get("/api/v1/sandboxes").json()["total"] == 1);
+    server.delete(&other);
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::disk::Disk;
-use super::house::{House, full, names};
+use super::test_server::{TestServer, full, names};
 use crate::support::{Answer, Call, KEY};
 
 /// Files of the archive beside its shell, and the bytes of each.
@@ -30,13 +30,13 @@ fn archive(compressed: bool) -> Vec<u8> {
     Command::new("tar").arg("-C").arg(directory.path()).args([how, "."]).output().unwrap().stdout
 }
 
-fn import(house: &House, name: &str, archive: &[u8]) -> Answer {
-    house.call("PUT", &format!("/api/v1/templates/{name}")).body(archive).send()
+fn import(server: &TestServer, name: &str, archive: &[u8]) -> Answer {
+    server.call("PUT", &format!("/api/v1/templates/{name}")).body(archive).send()
 }
 
-/// What the list says of a template, if it is there.
-fn listed(house: &House, name: &str) -> Option<Value> {
-    let list = house.get("/api/v1/templates").json();
+/// Returns a template from the list, if it is there.
+fn listed(server: &TestServer, name: &str) -> Option<Value> {
+    let list = server.get("/api/v1/templates").json();
     list.as_array().unwrap().iter().find(|one| one["name"] == name && one["present"] == true).cloned()
 }
 
@@ -47,73 +47,75 @@ fn kept(data: &Path) -> Vec<String> {
 
 #[test]
 fn an_import_that_is_killed_leaves_the_template_or_nothing() {
-    let mut house = House::new();
+    let mut server = TestServer::new();
     let archive = archive(true);
     let began = Instant::now();
-    assert_eq!(import(&house, "many", &archive).status, 201);
+    assert_eq!(import(&server, "many", &archive).status, 201);
     let whole = began.elapsed();
-    assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+    assert_eq!(server.call("DELETE", "/api/v1/templates/many").send().status, 204);
     let (rounds, mut there) = (if full() { 40 } else { 10 }, 0);
     for round in 0..rounds {
-        let address = house.address();
+        let address = server.address();
         let answer = std::thread::scope(|scope| {
             let call = Call::new(address, "PUT", "/api/v1/templates/many").key(KEY).body(&archive);
             let client = scope.spawn(move || call.try_send());
             // From the first moment to a little after the last.
             std::thread::sleep(whole.mul_f64(1.2) * round / rounds);
-            house.signal(Signal::KILL);
+            server.signal(Signal::KILL);
             client.join().unwrap()
         });
-        house.wait();
-        house.start();
-        let found = listed(&house, "many");
+        server.wait();
+        server.start();
+        let found = listed(&server, "many");
         if answer.is_some() {
             assert!(found.is_some(), "round {round}: it was acknowledged");
         }
         match found {
-            None => assert_eq!(kept(house.path()), [""; 0], "round {round}"),
+            None => assert_eq!(kept(server.path()), [""; 0], "round {round}"),
             Some(template) => {
                 there += 1;
                 assert_eq!(template["size"], SIZE, "round {round}");
-                assert_eq!(kept(house.path()), ["many"], "round {round}");
-                assert_eq!(names(&house.path().join("templates/many/root/files")).len(), FILES);
-                assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+                assert_eq!(kept(server.path()), ["many"], "round {round}");
+                assert_eq!(names(&server.path().join("templates/many/root/files")).len(), FILES);
+                assert_eq!(server.call("DELETE", "/api/v1/templates/many").send().status, 204);
             }
         }
     }
     eprintln!("of {rounds} imports that were killed, {there} were done");
-    assert_eq!(import(&house, "many", &archive).status, 201);
+    assert_eq!(import(&server, "many", &archive).status, 201);
 }
 
 #[test]
 fn an_import_without_room_says_so_and_works_when_there_is_some() {
     let Some(disk) = Disk::mount("64m") else { return };
-    let house = House::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let room = Duration::from_secs(10);
     // The archive comes and cannot be unpacked; it does not even come whole.
     for compressed in [true, false] {
         let archive = archive(compressed);
         disk.fill_but(4 << 20);
-        let refused = import(&house, "many", &archive);
+        let refused = import(&server, "many", &archive);
         assert_eq!(refused.status, 507, "{}", refused.body);
         let error = refused.json()["error"].clone();
         assert_eq!(error["name"], "STORAGE_FULL", "{error}");
         assert!(error["message"].as_str().unwrap().contains("disk"), "{error}");
-        assert_eq!((kept(disk.path()), listed(&house, "many")), (Vec::new(), None));
+        assert_eq!((kept(disk.path()), listed(&server, "many")), (Vec::new(), None));
         disk.empty();
-        super::house::within(room, "it is imported", || import(&house, "many", &archive).status == 201);
-        assert_eq!(listed(&house, "many").unwrap()["size"], SIZE);
-        assert_eq!(house.call("DELETE", "/api/v1/templates/many").send().status, 204);
+        super::test_server::within(room, "it is imported", || {
+            import(&server, "many", &archive).status == 201
+        });
+        assert_eq!(listed(&server, "many").unwrap()["size"], SIZE);
+        assert_eq!(server.call("DELETE", "/api/v1/templates/many").send().status, 204);
     }
 }
 
 #[test]
 fn of_imports_of_one_name_one_wins() {
-    let house = House::new();
+    let server = TestServer::new();
     let archive = archive(true);
     let answers: Vec<Answer> = std::thread::scope(|scope| {
-        let (house, archive) = (&house, &archive);
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(move || import(house, "many", archive))).collect();
+        let (server, archive) = (&server, &archive);
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(move || import(server, "many", archive))).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let won = answers.iter().filter(|answer| answer.status == 201).count();
@@ -125,18 +127,18 @@ fn of_imports_of_one_name_one_wins() {
             "{lost:?}"
         );
     }
-    assert_eq!(kept(house.path()), ["many"]);
-    assert_eq!(listed(&house, "many").unwrap()["size"], SIZE);
+    assert_eq!(kept(server.path()), ["many"]);
+    assert_eq!(listed(&server, "many").unwrap()["size"], SIZE);
 }
 
 #[test]
 fn an_archive_that_is_cut_off_is_the_clients_mistake() {
-    let house = House::new();
+    let server = TestServer::new();
     for compressed in [true, false] {
         let archive = archive(compressed);
-        let refused = import(&house, "half", &archive[..archive.len() / 2]);
+        let refused = import(&server, "half", &archive[..archive.len() / 2]);
         assert_eq!(refused.status, 400, "{}", refused.body);
         assert_eq!(refused.json()["error"]["name"], "INVALID_REQUEST");
-        assert_eq!(kept(house.path()), [""; 0]);
+        assert_eq!(kept(server.path()), [""; 0]);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::house::{House, full, soon};
 use super::stream::{Stream, assert_seamless, printed};
+use super::test_server::{TestServer, full, soon};
 use crate::support::Call;
 
 /// Numbers that look like chance and are the same every time.
@@ -21,39 +21,39 @@ impl Chance {
     }
 }
 
-fn all(house: &House) -> Vec<Value> {
-    house.get("/api/v1/sandboxes?limit=100").json()["items"].as_array().unwrap().clone()
+fn all(server: &TestServer) -> Vec<Value> {
+    server.get("/api/v1/sandboxes?limit=100").json()["items"].as_array().unwrap().clone()
 }
 
 fn id(sandbox: &Value) -> String {
     sandbox["id"].as_str().unwrap().to_owned()
 }
 
-/// What is not applied to it, as it is said of any.
+/// Returns `notApplied` of a sandbox.
 fn not_applied(sandbox: &Value) -> String {
     sandbox["notApplied"].to_string().replace(&id(sandbox), "ID")
 }
 
 /// Rows, places, workspaces, processes and groups are those of the same sandboxes.
-fn assert_consistent(house: &House) {
+fn assert_consistent(server: &TestServer) {
     soon("nothing is on its way", || {
-        all(house).iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
+        all(server).iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
     });
-    let rows: BTreeSet<String> = all(house).iter().map(id).collect();
+    let rows: BTreeSet<String> = all(server).iter().map(id).collect();
     let known = |names: Vec<String>| names.into_iter().filter(|name| name != "kept").collect::<BTreeSet<_>>();
     // The files of deleted sandboxes go behind the answer.
     soon("nothing is without a row", || {
-        [known(house.places()), known(house.workspaces())].iter().all(|names| names.is_subset(&rows))
+        [known(server.places()), known(server.workspaces())].iter().all(|names| names.is_subset(&rows))
     });
-    for sandbox in all(house) {
-        let running = house.guest(&id(&sandbox)).is_some_and(|guest| guest.is_running());
+    for sandbox in all(server) {
+        let running = server.guest(&id(&sandbox)).is_some_and(|guest| guest.is_running());
         assert_eq!(running, sandbox["state"] == "running", "{sandbox}");
     }
-    let mine = processes(house);
+    let mine = processes(server);
     let strange: Vec<_> = mine.iter().filter(|name| !rows.contains(*name)).collect();
     assert!(strange.is_empty(), "processes without a row: {strange:?}");
     if rustix::process::geteuid().is_root() {
-        let text = house.log();
+        let text = server.log();
         let groups = workspace_host::cgroup::ids().unwrap();
         // Other tests have theirs; those that this server named are its own.
         let strange: Vec<_> =
@@ -62,10 +62,10 @@ fn assert_consistent(house: &House) {
     }
 }
 
-/// The sandboxes of this house in which processes run, by the directories that are mounted into them.
-fn processes(house: &House) -> BTreeSet<String> {
-    let directory = house.path().join("workspaces");
-    let name = directory.file_name().and(house.path().file_name()).unwrap().to_string_lossy().into_owned();
+/// The sandboxes of this server in which processes run, by the directories that are mounted into them.
+fn processes(server: &TestServer) -> BTreeSet<String> {
+    let directory = server.path().join("workspaces");
+    let name = directory.file_name().and(server.path().file_name()).unwrap().to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let mounts = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("mountinfo")).ok());
     let mut found = BTreeSet::new();
@@ -84,14 +84,14 @@ fn rounds() -> u64 {
 
 #[test]
 fn killed_while_sandboxes_are_made() {
-    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(1);
-    let first = house.create();
-    let usual = not_applied(&house.sandbox(&first));
-    house.delete(&first);
+    let first = server.create();
+    let usual = not_applied(&server.sandbox(&first));
+    server.delete(&first);
     for round in 0..rounds() {
         let made = Mutex::new(Vec::new());
-        let address = house.address();
+        let address = server.address();
         std::thread::scope(|scope| {
             for n in 0..3 {
                 let made = &made;
@@ -107,64 +107,64 @@ fn killed_while_sandboxes_are_made() {
                 });
             }
             std::thread::sleep(Duration::from_millis(chance.below(80)));
-            house.signal(Signal::KILL);
+            server.signal(Signal::KILL);
         });
-        house.wait();
-        house.start();
+        server.wait();
+        server.start();
         let mut acknowledged = made.into_inner().unwrap();
-        assert_consistent(&house);
+        assert_consistent(&server);
         // One whose making the next server finished says the same of itself.
-        for sandbox in all(&house).iter().filter(|sandbox| sandbox["state"] == "running") {
+        for sandbox in all(&server).iter().filter(|sandbox| sandbox["state"] == "running") {
             assert_eq!(not_applied(sandbox), usual, "{sandbox}");
         }
         // The same request again makes the sandbox that was not acknowledged, or finds it.
         let key = format!("{round}-0-0");
-        let again = house.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
+        let again = server.call("POST", "/api/v1/sandboxes").header("idempotency-key", &key);
         let again = again.json(r#"{"template":"base"}"#).send();
         assert_eq!((again.status, &again.json()["state"]), (201, &json!("running")), "{}", again.body);
         acknowledged.push(id(&again.json()));
         for one in &acknowledged {
-            soon("the guest is back", || house.sandbox(one)["agentConnected"] == true);
-            assert_eq!(house.out(one, "echo usable"), "usable\n");
+            soon("the guest is back", || server.sandbox(one)["agentConnected"] == true);
+            assert_eq!(server.out(one, "echo usable"), "usable\n");
         }
-        for sandbox in all(&house) {
-            house.delete(&id(&sandbox));
+        for sandbox in all(&server) {
+            server.delete(&id(&sandbox));
         }
     }
     soon("nothing is left", || {
-        house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty()
+        server.places().is_empty() && server.workspaces().is_empty() && processes(&server).is_empty()
     });
 }
 
 #[test]
-fn what_must_be_limited_does_not_run_without_limits_after_a_kill_either() {
-    let mut house = House::with(&[("REQUIRE_ISOLATION", "strict")]);
+fn limits_hold_after_a_server_kill() {
+    let mut server = TestServer::with(&[("REQUIRE_ISOLATION", "strict")]);
     let mut chance = Chance(5);
     for _ in 0..rounds() {
-        let address = house.address();
+        let address = server.address();
         std::thread::scope(|scope| {
             let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
             scope.spawn(move || call.json(r#"{"template":"base"}"#).try_send());
             std::thread::sleep(Duration::from_millis(chance.below(40)));
-            house.signal(Signal::KILL);
+            server.signal(Signal::KILL);
         });
-        house.wait();
-        house.start();
-        assert_consistent(&house);
-        for sandbox in all(&house) {
+        server.wait();
+        server.start();
+        assert_consistent(&server);
+        for sandbox in all(&server) {
             assert!(sandbox["state"] != "running" || sandbox["notApplied"] == json!([]), "{sandbox}");
-            house.delete(&id(&sandbox));
+            server.delete(&id(&sandbox));
         }
     }
 }
 
-/// How many are started ahead.
+/// Returns the number of sandboxes started ahead.
 const AHEAD: usize = 4;
 
 /// Creates until the server is killed; what was answered.
-fn create_until_killed(house: &House, after: Duration) -> Vec<String> {
+fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
     let made = Mutex::new(Vec::new());
-    let address = house.address();
+    let address = server.address();
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -177,36 +177,36 @@ fn create_until_killed(house: &House, after: Duration) -> Vec<String> {
             });
         }
         std::thread::sleep(after);
-        house.signal(Signal::KILL);
+        server.signal(Signal::KILL);
     });
     made.into_inner().unwrap()
 }
 
 #[test]
 fn killed_while_sandboxes_that_were_started_ahead_are_given_away() {
-    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(4);
     let mut given = 0;
     for round in 0..rounds() {
-        house.kill();
-        house.set("POOL_SIZE", &AHEAD.to_string());
-        house.start();
+        server.kill();
+        server.set("POOL_SIZE", &AHEAD.to_string());
+        server.start();
         // The more were wanted, the more are there.
-        soon("one is there", || !house.places().is_empty());
-        for one in (0..2).map(|_| house.create()).collect::<Vec<_>>() {
-            house.delete(&one);
+        soon("one is there", || !server.places().is_empty());
+        for one in (0..2).map(|_| server.create()).collect::<Vec<_>>() {
+            server.delete(&one);
         }
-        soon("some are there", || house.places().len() >= 2);
-        let before: BTreeSet<String> = house.places().into_iter().collect();
-        let answered = create_until_killed(&house, Duration::from_millis(chance.below(60)));
-        house.wait();
+        soon("some are there", || server.places().len() >= 2);
+        let before: BTreeSet<String> = server.places().into_iter().collect();
+        let answered = create_until_killed(&server, Duration::from_millis(chance.below(60)));
+        server.wait();
         given += answered.iter().filter(|one| before.contains(*one)).count();
-        let left: BTreeSet<String> = house.places().into_iter().chain(before).collect();
-        let guests: Vec<_> = left.iter().filter_map(|one| Some((one, house.guest(one)?))).collect();
-        house.set("POOL_SIZE", "0");
-        house.start();
-        assert_consistent(&house);
-        let rows: BTreeSet<String> = all(&house).iter().map(id).collect();
+        let left: BTreeSet<String> = server.places().into_iter().chain(before).collect();
+        let guests: Vec<_> = left.iter().filter_map(|one| Some((one, server.guest(one)?))).collect();
+        server.set("POOL_SIZE", "0");
+        server.start();
+        assert_consistent(&server);
+        let rows: BTreeSet<String> = all(&server).iter().map(id).collect();
         let lost: Vec<_> = answered.iter().filter(|one| !rows.contains(*one)).collect();
         assert!(lost.is_empty(), "round {round}: answered and gone: {lost:?}");
         for (one, guest) in guests {
@@ -214,14 +214,14 @@ fn killed_while_sandboxes_that_were_started_ahead_are_given_away() {
         }
         assert_groups(&left, &rows);
         for one in &answered {
-            soon("the guest is back", || house.sandbox(one)["agentConnected"] == true);
-            assert_eq!(house.out(one, "echo usable >file; cat file"), "usable\n");
-            let file = house.path().join("workspaces").join(one).join("1/tree/file");
+            soon("the guest is back", || server.sandbox(one)["agentConnected"] == true);
+            assert_eq!(server.out(one, "echo usable >file; cat file"), "usable\n");
+            let file = server.path().join("workspaces").join(one).join("1/tree/file");
             assert_eq!(std::fs::read_to_string(file).unwrap(), "usable\n");
         }
-        rows.iter().for_each(|one| house.delete(one));
+        rows.iter().for_each(|one| server.delete(one));
         soon("nothing is left", || {
-            house.places().is_empty() && house.workspaces().is_empty() && processes(&house).is_empty()
+            server.places().is_empty() && server.workspaces().is_empty() && processes(&server).is_empty()
         });
     }
     assert!(given > 0, "nothing was given away");
@@ -239,12 +239,12 @@ fn assert_groups(left: &BTreeSet<String>, rows: &BTreeSet<String>) {
 
 #[test]
 fn killed_while_sandboxes_are_deleted() {
-    let mut house = House::with(&[("MAX_SANDBOXES", "1000")]);
+    let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(2);
     for round in 0..rounds() {
-        let ids: Vec<String> = (0..3).map(|_| house.create()).collect();
+        let ids: Vec<String> = (0..3).map(|_| server.create()).collect();
         let keep = round % 3 == 0;
-        let address = house.address();
+        let address = server.address();
         let acknowledged = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let (ids, acknowledged) = (&ids, &acknowledged);
@@ -261,65 +261,65 @@ fn killed_while_sandboxes_are_deleted() {
                 }
             });
             std::thread::sleep(Duration::from_millis(chance.below(25)));
-            house.signal(Signal::KILL);
+            server.signal(Signal::KILL);
         });
-        house.wait();
-        house.start();
-        assert_consistent(&house);
-        let rows: BTreeSet<String> = all(&house).iter().map(id).collect();
+        server.wait();
+        server.start();
+        assert_consistent(&server);
+        let rows: BTreeSet<String> = all(&server).iter().map(id).collect();
         for gone in acknowledged.into_inner().unwrap() {
             assert!(!rows.contains(&gone), "{gone} was deleted");
-            assert_eq!(house.path().join("workspaces/kept").join(&gone).exists(), keep);
+            assert_eq!(server.path().join("workspaces/kept").join(&gone).exists(), keep);
         }
         for left in rows {
-            soon("the guest is back", || house.sandbox(&left)["agentConnected"] == true);
-            assert_eq!(house.out(&left, "echo usable"), "usable\n");
-            house.delete(&left);
+            soon("the guest is back", || server.sandbox(&left)["agentConnected"] == true);
+            assert_eq!(server.out(&left, "echo usable"), "usable\n");
+            server.delete(&left);
         }
     }
-    soon("nothing is left", || house.places().is_empty() && processes(&house).is_empty());
+    soon("nothing is left", || server.places().is_empty() && processes(&server).is_empty());
 }
 
 #[test]
 fn killed_while_a_command_prints_again_and_again() {
-    let mut house = House::new();
-    let id = house.create();
+    let mut server = TestServer::new();
+    let id = server.create();
     let print = "i=0; while [ $i -lt 3000 ]; do echo number $i; i=$((i+1)); done; sleep 1; echo end";
-    let command = house.begin(&id, json!({ "command": print }));
+    let command = server.begin(&id, json!({ "command": print }));
     let mut chance = Chance(3);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(chance.below(100)));
-        house.restart();
+        server.restart();
     }
-    let events = Stream::output(&house, &id, &command, None).begun().rest();
+    let events = Stream::output(&server, &id, &command, None).begun().rest();
     let expected: String = (0..3_000).map(|n| format!("number {n}\n")).chain(["end\n".to_owned()]).collect();
     assert_seamless(&events, 0);
     assert_eq!(String::from_utf8(printed(&events)).unwrap(), expected);
-    soon("its end is written down", || house.command(&id, &command)["exitCode"] == 0);
-    assert_consistent(&house);
+    soon("its end is written down", || server.command(&id, &command)["exitCode"] == 0);
+    assert_consistent(&server);
 }
 
 #[test]
-fn what_ended_while_the_server_was_away_is_stopped_with_a_reason() {
-    let mut house = House::new();
-    let (one, other) = (house.create(), house.create());
-    let command = house.begin(&one, json!({"command": "echo printed; sleep 1000"}));
-    soon("it prints", || house.get(&format!("/api/v1/sandboxes/{one}/logs")).json()["logs"] == "printed\n");
-    let guest = house.guest(&one).unwrap();
-    house.kill();
+fn sandboxes_that_ended_during_downtime_are_stopped_with_a_reason() {
+    let mut server = TestServer::new();
+    let (one, other) = (server.create(), server.create());
+    let command = server.begin(&one, json!({"command": "echo printed; sleep 1000"}));
+    soon("it prints", || server.get(&format!("/api/v1/sandboxes/{one}/logs")).json()["logs"] == "printed\n");
+    let guest = server.guest(&one).unwrap();
+    server.kill();
     guest.kill();
     soon("it is gone", || !guest.is_running());
-    house.start();
-    let sandbox = house.sandbox(&one);
+    server.start();
+    let sandbox = server.sandbox(&one);
     assert_eq!(sandbox["state"], "stopped");
     assert!(sandbox["stateReason"].as_str().unwrap().contains("away"), "{sandbox}");
-    assert_eq!(house.command(&one, &command)["state"], "failed");
-    let events = Stream::output(&house, &one, &command, None).begun().rest();
+    assert_eq!(server.command(&one, &command)["state"], "failed");
+    let events = Stream::output(&server, &one, &command, None).begun().rest();
     assert_eq!(printed(&events), b"printed\n");
     assert_eq!(events.last().unwrap().kind, "error");
-    assert_consistent(&house);
-    soon("the other is as it was", || house.sandbox(&other)["agentConnected"] == true);
-    assert_eq!(house.out(&other, "echo usable"), "usable\n");
-    let kept = house.call("DELETE", &format!("/api/v1/sandboxes/{one}?keep_workspace=true")).send();
+    assert_consistent(&server);
+    soon("the other is as it was", || server.sandbox(&other)["agentConnected"] == true);
+    assert_eq!(server.out(&other, "echo usable"), "usable\n");
+    let kept = server.call("DELETE", &format!("/api/v1/sandboxes/{one}?keep_workspace=true")).send();
     assert_eq!(kept.status, 200, "{}", kept.body);
 }

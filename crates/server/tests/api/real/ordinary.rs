@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::house::{agent_program, server_program};
+use super::test_server::{agent_program, server_program};
 
 /// An ordinary user's id, of whom nothing on the machine is.
 const ORDINARY: &str = "61236";

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use super::house::{House, soon};
+use super::test_server::{TestServer, soon};
 
 /// A PostgreSQL of its own; it ends when its input does.
 struct Postgres {
@@ -61,10 +61,10 @@ fn postgres() -> Option<Postgres> {
 fn two_servers_on_one_database_leave_each_other_alone() {
     let Some(postgres) = postgres() else { return };
     let url = postgres.url();
-    let mut one = House::with(&[("DATABASE_URL", &url)]);
+    let mut one = TestServer::with(&[("DATABASE_URL", &url)]);
     let id = one.create();
     assert_eq!(one.out(&id, "echo mine > file; cat file"), "mine\n");
-    let other = House::with(&[("DATABASE_URL", &url)]);
+    let other = TestServer::with(&[("DATABASE_URL", &url)]);
     let others = other.create();
     // The second neither took it for its own nor ended the key of the first.
     assert_eq!(one.out(&id, "cat file"), "mine\n");
@@ -95,19 +95,22 @@ fn two_servers_on_one_database_leave_each_other_alone() {
 #[test]
 fn sandboxes_are_kept_in_postgresql_across_a_kill() {
     let Some(postgres) = postgres() else { return };
-    let mut house = House::with(&[("DATABASE_URL", &postgres.url())]);
-    let (id, other) = (house.create_with(json!({"name": "kept", "labels": {"a": "b"}})), house.create());
-    assert_eq!(house.out(&id, "echo $((6*7)) | tee file"), "42\n");
-    let command = house.begin(&id, json!({"command": "sleep 1; echo late"}));
-    house.restart();
-    assert!(!house.path().join("catalog.db").exists());
-    soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    assert_eq!((&house.sandbox(&id)["name"], house.out(&id, "cat file").as_str()), (&json!("kept"), "42\n"));
-    soon("its command ended", || house.command(&id, &command)["exitCode"] == 0);
-    assert_eq!(house.get("/api/v1/sandboxes?labels=a=b&name_prefix=ke&state=running").json()["total"], 1);
-    house.delete(&id);
-    house.delete(&other);
-    house.restart();
-    assert_eq!(house.get("/api/v1/sandboxes").json()["total"], 0);
-    soon("nothing is left", || house.places().is_empty() && house.workspaces().is_empty());
+    let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url())]);
+    let (id, other) = (server.create_with(json!({"name": "kept", "labels": {"a": "b"}})), server.create());
+    assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
+    let command = server.begin(&id, json!({"command": "sleep 1; echo late"}));
+    server.restart();
+    assert!(!server.path().join("catalog.db").exists());
+    soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(
+        (&server.sandbox(&id)["name"], server.out(&id, "cat file").as_str()),
+        (&json!("kept"), "42\n")
+    );
+    soon("its command ended", || server.command(&id, &command)["exitCode"] == 0);
+    assert_eq!(server.get("/api/v1/sandboxes?labels=a=b&name_prefix=ke&state=running").json()["total"], 1);
+    server.delete(&id);
+    server.delete(&other);
+    server.restart();
+    assert_eq!(server.get("/api/v1/sandboxes").json()["total"], 0);
+    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
 }

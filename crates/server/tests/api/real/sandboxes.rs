@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::house::{House, soon};
+use super::test_server::{TestServer, soon};
 use crate::support::Answer;
 
 fn time(value: &Value) -> i64 {
@@ -17,8 +17,8 @@ fn lifetime(sandbox: &Value) -> i64 {
 
 #[test]
 fn a_sandbox_has_the_fields_and_defaults_that_are_promised() {
-    let house = House::new();
-    let answer = house.post("/api/v1/sandboxes", &json!({ "template": "base" }));
+    let server = TestServer::new();
+    let answer = server.post("/api/v1/sandboxes", &json!({ "template": "base" }));
     assert_eq!(answer.status, 201, "{}", answer.body);
     let sandbox = answer.json();
     let id = sandbox["id"].as_str().unwrap();
@@ -30,39 +30,39 @@ fn a_sandbox_has_the_fields_and_defaults_that_are_promised() {
     assert_eq!(lifetime(&sandbox), 3_600);
     let resources = json!({"cpu": "2", "memory": 2_u64 << 30, "disk": 10_u64 << 30, "processes": 512});
     assert_eq!(sandbox["resources"], resources);
-    assert_eq!(house.sandbox(id), sandbox);
-    assert_eq!(house.out(id, "pwd; id -u"), "/workspace\n1000\n");
+    assert_eq!(server.sandbox(id), sandbox);
+    assert_eq!(server.out(id, "pwd; id -u"), "/workspace\n1000\n");
 }
 
 #[test]
-fn what_was_asked_for_is_applied_under_both_spellings() {
-    let house = House::new();
+fn requested_options_apply_in_both_spellings() {
+    let server = TestServer::new();
     for timeout in ["timeout_seconds", "timeoutSeconds"] {
-        let id = house.create_with(json!({
+        let id = server.create_with(json!({
             "name": "mine", timeout: 77, "envs": {"A": "1", "B": "two words"}, "labels": {"team": "red"},
             "resources": {"cpu": "0.5", "memory": "256m", "disk": "1g", "processes": 99},
         }));
-        let sandbox = house.sandbox(&id);
+        let sandbox = server.sandbox(&id);
         assert_eq!((&sandbox["name"], lifetime(&sandbox)), (&json!("mine"), 77));
         let resources = json!({"cpu": "0.5", "memory": 256 << 20, "disk": 1 << 30, "processes": 99});
         assert_eq!(sandbox["resources"], resources);
-        assert_eq!(house.out(&id, "echo $A $B"), "1 two words\n");
-        let result = house.run_with(&id, &json!({"command": "echo $A $B", "envs": {"B": "three"}}));
+        assert_eq!(server.out(&id, "echo $A $B"), "1 two words\n");
+        let result = server.run_with(&id, &json!({"command": "echo $A $B", "envs": {"B": "three"}}));
         assert_eq!(result["stdout"], "1 three\n");
     }
 }
 
 #[test]
 fn lists_are_paged_and_narrowed() {
-    let house = House::new();
+    let server = TestServer::new();
     let made: Vec<String> = (0..5)
         .map(|n| {
             let (name, colour) = (format!("a%_{n}"), if n % 2 == 0 { "red" } else { "blue" });
-            house.create_with(json!({"name": name, "labels": {"colour": colour, "n": n.to_string()}}))
+            server.create_with(json!({"name": name, "labels": {"colour": colour, "n": n.to_string()}}))
         })
         .collect();
-    house.create_with(json!({"name": "B"}));
-    let list = |query: &str| house.get(&format!("/api/v1/sandboxes{query}")).json();
+    server.create_with(json!({"name": "B"}));
+    let list = |query: &str| server.get(&format!("/api/v1/sandboxes{query}")).json();
     let ids = |list: &Value| -> Vec<String> {
         list["items"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -84,21 +84,21 @@ fn lists_are_paged_and_narrowed() {
     assert_eq!(list("?labels=colour=red")["total"], 3);
     assert_eq!(ids(&list("?labels=colour=red,n=4")), [made[4].clone()]);
     for wrong in ["page=0", "limit=0", "limit=101", "page=x", "state=happy", "labels=colour", "colour=red"] {
-        let answer = house.get(&format!("/api/v1/sandboxes?{wrong}"));
+        let answer = server.get(&format!("/api/v1/sandboxes?{wrong}"));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
     }
 }
 
 #[test]
 fn labels_are_replaced_and_nothing_else() {
-    let house = House::new();
-    let id = house.create_with(json!({"name": "a", "labels": {"one": "1", "two": "2"}}));
+    let server = TestServer::new();
+    let id = server.create_with(json!({"name": "a", "labels": {"one": "1", "two": "2"}}));
     let path = format!("/api/v1/sandboxes/{id}");
-    let patch = |body: &Value| house.call("PATCH", &path).json(&body.to_string()).send();
+    let patch = |body: &Value| server.call("PATCH", &path).json(&body.to_string()).send();
     let changed = patch(&json!({"labels": {"two": "", "three": "$(id) 'x' \\ \u{fc}"}}));
     assert_eq!(changed.status, 200, "{}", changed.body);
     assert_eq!(changed.json()["labels"], json!({"two": "", "three": "$(id) 'x' \\ \u{fc}"}));
-    assert_eq!(house.sandbox(&id)["name"], "a");
+    assert_eq!(server.sandbox(&id)["name"], "a");
     for wrong in [json!({}), json!({"labels": {"a": 1}}), json!({"labels": {}, "name": "b"})] {
         assert_eq!(patch(&wrong).error(), "INVALID_REQUEST", "{wrong}");
     }
@@ -108,16 +108,16 @@ fn labels_are_replaced_and_nothing_else() {
 
 #[test]
 fn a_sandbox_that_is_deleted_is_gone_with_all_it_had() {
-    let house = House::new();
-    let id = house.create();
-    let guest = house.guest(&id).unwrap();
-    house.run(&id, "echo x > file; chmod 000 .; (setsid sleep 1000 &) ; true");
-    house.delete(&id);
+    let server = TestServer::new();
+    let id = server.create();
+    let guest = server.guest(&id).unwrap();
+    server.run(&id, "echo x > file; chmod 000 .; (setsid sleep 1000 &) ; true");
+    server.delete(&id);
     assert!(!guest.is_running());
-    soon("nothing is left", || house.places().is_empty() && house.workspaces().is_empty());
+    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
     let path = format!("/api/v1/sandboxes/{id}");
-    assert_eq!(house.get(&path).error(), "SANDBOX_NOT_FOUND");
-    assert_eq!(house.call("DELETE", &path).send().error(), "SANDBOX_NOT_FOUND");
+    assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
+    assert_eq!(server.call("DELETE", &path).send().error(), "SANDBOX_NOT_FOUND");
     if rustix::process::geteuid().is_root() {
         assert!(!workspace_host::cgroup::ids().unwrap().contains(&id));
     }
@@ -125,94 +125,98 @@ fn a_sandbox_that_is_deleted_is_gone_with_all_it_had() {
 
 #[test]
 fn a_workspace_that_is_to_be_kept_is_kept() {
-    let house = House::new();
+    let server = TestServer::new();
     for spelling in ["keep_workspace", "keepWorkspace"] {
-        let id = house.create();
-        house.run(&id, "echo kept > file");
-        let answer = house.call("DELETE", &format!("/api/v1/sandboxes/{id}?{spelling}=true")).send();
+        let id = server.create();
+        server.run(&id, "echo kept > file");
+        let answer = server.call("DELETE", &format!("/api/v1/sandboxes/{id}?{spelling}=true")).send();
         assert_eq!(answer.status, 200, "{}", answer.body);
         let kept = answer.json()["workspacePath"].as_str().unwrap().to_owned();
         assert_eq!(std::fs::read_to_string(format!("{kept}/file")).unwrap(), "kept\n");
-        assert_eq!(house.post("/api/v1/gc", &json!({})).status, 200);
+        assert_eq!(server.post("/api/v1/gc", &json!({})).status, 200);
         assert!(std::path::Path::new(&kept).exists(), "a collection leaves what is to be kept");
     }
 }
 
 #[test]
 fn several_are_deleted_at_once() {
-    let house = House::new();
-    let ids: Vec<String> = (0..3).map(|_| house.create()).collect();
+    let server = TestServer::new();
+    let ids: Vec<String> = (0..3).map(|_| server.create()).collect();
     let foreign = "sbx-00000000000000000000000000000000";
     let body = json!({"ids": [ids[0], foreign, ids[1], ids[0], "'; DROP TABLE sandboxes; --"]});
-    let answer = house.post("/api/v1/sandboxes/batch-delete", &body).json();
+    let answer = server.post("/api/v1/sandboxes/batch-delete", &body).json();
     assert_eq!(answer["succeeded"], json!([ids[0], ids[1]]));
     let failed: Vec<&str> =
         answer["failed"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
     assert_eq!(failed, [foreign, &ids[0], "'; DROP TABLE sandboxes; --"]);
     assert!(answer["failed"][0]["error"].as_str().unwrap().contains(foreign));
-    let kept = house.post("/api/v1/sandboxes/batch-delete", &json!({"ids": [ids[2]], "keepWorkspace": true}));
+    let kept =
+        server.post("/api/v1/sandboxes/batch-delete", &json!({"ids": [ids[2]], "keepWorkspace": true}));
     assert_eq!(kept.json()["succeeded"], json!([ids[2]]));
-    soon("the others are gone", || house.workspaces() == ["kept"]);
+    soon("the others are gone", || server.workspaces() == ["kept"]);
     for wrong in [json!({"ids": []}), json!({"ids": vec!["x"; 1_001]}), json!({"ids": "x"})] {
-        assert_eq!(house.post("/api/v1/sandboxes/batch-delete", &wrong).error(), "INVALID_REQUEST");
+        assert_eq!(server.post("/api/v1/sandboxes/batch-delete", &wrong).error(), "INVALID_REQUEST");
     }
 }
 
 #[test]
 fn a_sandbox_lives_longer_when_asked_but_not_for_ever() {
-    let house = House::with(&[("MAX_SANDBOX_LIFETIME", "7000")]);
-    let id = house.create();
+    let server = TestServer::with(&[("MAX_SANDBOX_LIFETIME", "7000")]);
+    let id = server.create();
     let path = format!("/api/v1/sandboxes/{id}/extend");
-    let extended = house.post(&path, &json!({"seconds": 3_000}));
+    let extended = server.post(&path, &json!({"seconds": 3_000}));
     assert_eq!((extended.status, lifetime(&extended.json())), (200, 6_600));
-    let refused = house.post(&path, &json!({"seconds": 500}));
+    let refused = server.post(&path, &json!({"seconds": 500}));
     assert_eq!(refused.error(), "LIFETIME_EXCEEDED");
     // The time it took to start is off the rest.
     let left = refused.json()["error"]["details"]["leftSeconds"].as_u64().unwrap();
     assert!((1..=400).contains(&left), "{left}");
     for wrong in [json!({"seconds": 0}), json!({"seconds": 3_601}), json!({"seconds": -1}), json!({})] {
-        assert_eq!(house.post(&path, &wrong).error(), "INVALID_REQUEST", "{wrong}");
+        assert_eq!(server.post(&path, &wrong).error(), "INVALID_REQUEST", "{wrong}");
     }
-    let long = house.post("/api/v1/sandboxes", &json!({"template": "base", "timeout_seconds": 7_001}));
+    let long = server.post("/api/v1/sandboxes", &json!({"template": "base", "timeout_seconds": 7_001}));
     assert_eq!(long.error(), "INVALID_REQUEST");
     assert!(long.body.contains("MAX_SANDBOX_LIFETIME"), "{}", long.body);
 }
 
 #[test]
 fn a_sandbox_whose_time_is_up_takes_no_orders_and_is_removed() {
-    let house = House::with(&[("EXPIRY_INTERVAL", "3600")]);
-    let id = house.create_with(json!({"timeout_seconds": 1}));
+    let server = TestServer::with(&[("EXPIRY_INTERVAL", "3600")]);
+    let id = server.create_with(json!({"timeout_seconds": 1}));
     let path = format!("/api/v1/sandboxes/{id}");
-    let run = || house.post(&format!("{path}/process/run"), &json!({"command": "true"}));
+    let run = || server.post(&format!("{path}/process/run"), &json!({"command": "true"}));
     soon("its time is up", || run().status != 200);
     // Nobody has looked for expired sandboxes yet.
     assert_eq!(run().error(), "SANDBOX_EXPIRED");
-    assert_eq!(house.post(&format!("{path}/pty"), &json!({"cols": 9, "rows": 9})).error(), "SANDBOX_EXPIRED");
-    assert_eq!(house.post(&format!("{path}/extend"), &json!({"seconds": 100})).error(), "SANDBOX_EXPIRED");
-    let collected = house.post("/api/v1/gc", &json!({})).json();
+    assert_eq!(
+        server.post(&format!("{path}/pty"), &json!({"cols": 9, "rows": 9})).error(),
+        "SANDBOX_EXPIRED"
+    );
+    assert_eq!(server.post(&format!("{path}/extend"), &json!({"seconds": 100})).error(), "SANDBOX_EXPIRED");
+    let collected = server.post("/api/v1/gc", &json!({})).json();
     assert_eq!(collected["cleanedSandboxes"], 1);
-    assert_eq!(house.get(&path).error(), "SANDBOX_NOT_FOUND");
-    soon("nothing is left", || house.places().is_empty() && house.workspaces().is_empty());
+    assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
+    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
 fn expired_sandboxes_are_removed_without_being_asked_for() {
-    let house = House::with(&[("EXPIRY_INTERVAL", "1")]);
-    let id = house.create_with(json!({"timeout_seconds": 1}));
-    soon("it is removed", || house.get(&format!("/api/v1/sandboxes/{id}")).status == 404);
-    soon("all of it", || house.places().is_empty() && house.workspaces().is_empty());
+    let server = TestServer::with(&[("EXPIRY_INTERVAL", "1")]);
+    let id = server.create_with(json!({"timeout_seconds": 1}));
+    soon("it is removed", || server.get(&format!("/api/v1/sandboxes/{id}")).status == 404);
+    soon("all of it", || server.places().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
 fn logs_are_the_last_lines_of_all_commands() {
-    let house = House::new();
-    let id = house.create();
-    house.run(&id, "seq 1 150; echo error >&2");
+    let server = TestServer::new();
+    let id = server.create();
+    server.run(&id, "seq 1 150; echo error >&2");
     std::thread::sleep(Duration::from_millis(5));
     let between = jiff::Timestamp::now().to_string();
     std::thread::sleep(Duration::from_millis(5));
-    house.run(&id, "echo last");
-    let logs = |query: &str| house.get(&format!("/api/v1/sandboxes/{id}/logs{query}")).json();
+    server.run(&id, "echo last");
+    let logs = |query: &str| server.get(&format!("/api/v1/sandboxes/{id}/logs{query}")).json();
     let all = logs("");
     assert_eq!(all["logs"].as_str().unwrap().lines().count(), 100);
     assert!(all["logs"].as_str().unwrap().ends_with("last\n"));
@@ -224,18 +228,18 @@ fn logs_are_the_last_lines_of_all_commands() {
     let before = logs(&format!("?until={between}&tail=1000"));
     assert!(!before["logs"].as_str().unwrap().contains("last"));
     for wrong in ["tail=0", "tail=10001", "since=yesterday", "until=1", "tail=-1"] {
-        let answer = house.get(&format!("/api/v1/sandboxes/{id}/logs?{wrong}"));
+        let answer = server.get(&format!("/api/v1/sandboxes/{id}/logs?{wrong}"));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
     }
 }
 
 #[test]
 fn usage_is_told() {
-    let house = House::new();
-    let id = house.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));
-    house.run(&id, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; sync file");
-    house.begin(&id, json!({"command": "sleep 1000"}));
-    let stats = || house.get(&format!("/api/v1/sandboxes/{id}/stats")).json();
+    let server = TestServer::new();
+    let id = server.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));
+    server.run(&id, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; sync file");
+    server.begin(&id, json!({"command": "sleep 1000"}));
+    let stats = || server.get(&format!("/api/v1/sandboxes/{id}/stats")).json();
     let first = stats();
     soon("the file is measured", || stats()["disk"]["usage"].as_u64().unwrap() >= 3 << 20);
     soon("it is measured again", || {
@@ -251,7 +255,7 @@ fn usage_is_told() {
     assert_eq!(stats["network"], json!({"rxBytes": 0, "txBytes": 0}));
     assert!(stats["processes"].is_u64());
     assert!(time(&stats["updatedAt"]) > 0);
-    let system = house.get("/api/v1/stats").json();
+    let system = server.get("/api/v1/stats").json();
     let counts = json!({"total": 1, "running": 1, "stopped": 0, "error": 0});
     assert_eq!(system["sandboxes"], counts);
     for part in ["cpuUsage", "memoryUsage", "diskUsage"] {
@@ -263,38 +267,38 @@ fn usage_is_told() {
 
 #[test]
 fn templates_are_listed_and_unknown_ones_refused() {
-    let house = House::new();
-    let list = house.get("/api/v1/templates").json();
+    let server = TestServer::new();
+    let list = server.get("/api/v1/templates").json();
     let base = list.as_array().unwrap().iter().find(|one| one["name"] == "base").unwrap();
     assert_eq!(base["present"], true);
     assert!(base["tags"].is_array() && base["description"].is_string());
-    let before = house.places();
+    let before = server.places();
     for name in ["nothing", "../../etc", "base\n", "$(id)", "base; id", "/", "-v"] {
-        let answer = house.post("/api/v1/sandboxes", &json!({ "template": name }));
+        let answer = server.post("/api/v1/sandboxes", &json!({ "template": name }));
         assert_eq!(answer.error(), "TEMPLATE_NOT_FOUND", "{name}");
     }
     let known = list.as_array().unwrap().iter().find(|one| one["name"] == "python:3.12").unwrap();
-    let answer = house.post("/api/v1/sandboxes", &json!({ "template": "python:3.12" }));
+    let answer = server.post("/api/v1/sandboxes", &json!({ "template": "python:3.12" }));
     assert_eq!((answer.status, answer.error().as_str()), (422, "TEMPLATE_UNAVAILABLE"), "{}", answer.body);
     let error = &answer.json()["error"];
     assert!(known["fetch"].is_string() && error["details"]["fetch"] == known["fetch"], "{error}");
     assert!(error["message"].as_str().unwrap().contains(known["fetch"].as_str().unwrap()), "{error}");
-    assert_eq!(house.places(), before, "nothing is left of them");
-    let network = house.post("/api/v1/sandboxes", &json!({"template": "base", "network": "host"}));
+    assert_eq!(server.places(), before, "nothing is left of them");
+    let network = server.post("/api/v1/sandboxes", &json!({"template": "base", "network": "host"}));
     assert_eq!(network.error(), "INVALID_REQUEST");
 }
 
-fn create_once(house: &House, key: &str, body: &Value) -> Answer {
-    let call = house.call("POST", "/api/v1/sandboxes").header("idempotency-key", key);
+fn create_once(server: &TestServer, key: &str, body: &Value) -> Answer {
+    let call = server.call("POST", "/api/v1/sandboxes").header("idempotency-key", key);
     call.json(&body.to_string()).send()
 }
 
 #[test]
 fn a_request_that_comes_again_makes_no_second_sandbox() {
-    let house = House::new();
+    let server = TestServer::new();
     let body = json!({"template": "base", "timeout_seconds": 500});
     let answers: Vec<Answer> = std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| create_once(&house, "one", &body))).collect();
+        let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| create_once(&server, "one", &body))).collect();
         senders.into_iter().map(|sender| sender.join().unwrap()).collect()
     });
     let id = answers[0].json()["id"].clone();
@@ -304,30 +308,30 @@ fn a_request_that_comes_again_makes_no_second_sandbox() {
     }
     // The same in the other spelling, and with what is default said.
     let same = json!({"timeoutSeconds": 500, "template": "base", "network": "none", "envs": {}});
-    assert_eq!(create_once(&house, "one", &same).json()["id"], id);
+    assert_eq!(create_once(&server, "one", &same).json()["id"], id);
     let other = json!({"template": "base", "timeout_seconds": 501});
-    assert_eq!(create_once(&house, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
-    assert_eq!(house.places().len(), 1);
-    house.delete(id.as_str().unwrap());
-    let gone = create_once(&house, "one", &body);
+    assert_eq!(create_once(&server, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
+    assert_eq!(server.places().len(), 1);
+    server.delete(id.as_str().unwrap());
+    let gone = create_once(&server, "one", &body);
     assert_eq!(gone.error(), "SANDBOX_NOT_FOUND", "what was made is gone, and no second one is made");
     for wrong in ["", &"x".repeat(256), "\u{fc}"] {
-        assert_eq!(create_once(&house, wrong, &body).error(), "INVALID_REQUEST");
+        assert_eq!(create_once(&server, wrong, &body).error(), "INVALID_REQUEST");
     }
     // One that fails may be tried again.
     let refused = json!({"template": "nothing"});
-    assert_eq!(create_once(&house, "two", &refused).error(), "TEMPLATE_NOT_FOUND");
-    assert_eq!(create_once(&house, "two", &body).status, 201);
+    assert_eq!(create_once(&server, "two", &refused).error(), "TEMPLATE_NOT_FOUND");
+    assert_eq!(create_once(&server, "two", &body).status, 201);
 }
 
 #[test]
 fn owners_and_keys_have_quotas_and_admins_have_none() {
     let variables = [("MAX_SANDBOXES_PER_OWNER", "2"), ("MAX_SANDBOXES", "5")];
-    let house = House::with(&variables);
+    let server = TestServer::with(&variables);
     let (alice, bob) =
-        (house.key("alice", "user"), house.limited_key("bob", "user", &json!({"maxSandboxes": 1})));
+        (server.key("alice", "user"), server.limited_key("bob", "user", &json!({"maxSandboxes": 1})));
     let create =
-        |key: &str| house.call_as(key, "POST", "/api/v1/sandboxes").json(r#"{"template":"base"}"#).send();
+        |key: &str| server.call_as(key, "POST", "/api/v1/sandboxes").json(r#"{"template":"base"}"#).send();
     assert_eq!((create(&alice).status, create(&alice).status), (201, 201));
     let refused = create(&alice);
     assert_eq!(refused.error(), "SANDBOX_LIMIT_EXCEEDED");
@@ -336,48 +340,48 @@ fn owners_and_keys_have_quotas_and_admins_have_none() {
     let refused = create(&bob);
     assert_eq!((bobs.status, refused.error().as_str()), (201, "SANDBOX_LIMIT_EXCEEDED"));
     assert!(refused.body.contains("raise limits.maxSandboxes of the key"), "{}", refused.body);
-    house.create();
-    house.create();
-    let full = house.post("/api/v1/sandboxes", &json!({"template": "base"}));
+    server.create();
+    server.create();
+    let full = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
     assert_eq!(full.error(), "SANDBOX_LIMIT_EXCEEDED", "the server's own limit is everybody's");
-    let once = create_once(&house, "k", &json!({"template": "base"}));
+    let once = create_once(&server, "k", &json!({"template": "base"}));
     assert_eq!(once.error(), "SANDBOX_LIMIT_EXCEEDED");
-    house.delete(bobs.json()["id"].as_str().unwrap());
-    assert_eq!(create_once(&house, "k", &json!({"template": "base"})).status, 201);
-    assert_eq!(house.places().len(), 5);
+    server.delete(bobs.json()["id"].as_str().unwrap());
+    assert_eq!(create_once(&server, "k", &json!({"template": "base"})).status, 201);
+    assert_eq!(server.places().len(), 5);
 }
 
 #[test]
 fn a_sandbox_whose_guest_died_says_so_and_can_be_deleted() {
-    let house = House::new();
-    let id = house.create();
-    let command = house.begin(&id, json!({"command": "echo before; sleep 1000"}));
-    soon("it prints", || house.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"] == "before\n");
-    house.guest(&id).unwrap().kill();
-    soon("it is an error", || house.sandbox(&id)["state"] == "error");
-    assert!(!house.sandbox(&id)["stateReason"].as_str().unwrap().is_empty());
-    let run = house.post(&format!("/api/v1/sandboxes/{id}/process/run"), &json!({"command": "true"}));
+    let server = TestServer::new();
+    let id = server.create();
+    let command = server.begin(&id, json!({"command": "echo before; sleep 1000"}));
+    soon("it prints", || server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"] == "before\n");
+    server.guest(&id).unwrap().kill();
+    soon("it is an error", || server.sandbox(&id)["state"] == "error");
+    assert!(!server.sandbox(&id)["stateReason"].as_str().unwrap().is_empty());
+    let run = server.post(&format!("/api/v1/sandboxes/{id}/process/run"), &json!({"command": "true"}));
     assert_eq!(run.error(), "SANDBOX_NOT_RUNNING");
-    soon("its command ended", || house.command(&id, &command)["state"] == "failed");
-    assert_eq!(house.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"], "before\n");
-    assert_eq!(house.get(&format!("/api/v1/sandboxes/{id}/stats")).status, 200);
-    house.delete(&id);
-    soon("nothing is left", || house.places().is_empty() && house.workspaces().is_empty());
+    soon("its command ended", || server.command(&id, &command)["state"] == "failed");
+    assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"], "before\n");
+    assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/stats")).status, 200);
+    server.delete(&id);
+    soon("nothing is left", || server.places().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
 fn lists_go_on_where_a_page_ended_whatever_is_made_and_removed_meanwhile() {
-    let house = House::new();
-    let made: Vec<String> = (0..5).map(|_| house.create()).collect();
-    let list = |query: &str| house.get(&format!("/api/v1/sandboxes?limit=2{query}")).json();
+    let server = TestServer::new();
+    let made: Vec<String> = (0..5).map(|_| server.create()).collect();
+    let list = |query: &str| server.get(&format!("/api/v1/sandboxes?limit=2{query}")).json();
     let ids = |page: &Value| -> Vec<String> {
         let items = page["items"].as_array().unwrap().iter();
         items.map(|item| item["id"].as_str().unwrap().to_owned()).collect()
     };
     let first = list("");
     let mut seen = ids(&first);
-    house.create();
-    house.delete(&made[4]);
+    server.create();
+    server.delete(&made[4]);
     let mut next = first["next"].clone();
     while let Some(cursor) = next.as_str() {
         let page = list(&format!("&cursor={cursor}"));
@@ -387,37 +391,37 @@ fn lists_go_on_where_a_page_ended_whatever_is_made_and_removed_meanwhile() {
     let expected: Vec<String> = made.into_iter().rev().collect();
     assert_eq!(seen, expected);
     for wrong in ["&cursor=x", "&cursor=1.a&page=2", "&cursor="] {
-        let answer = house.get(&format!("/api/v1/sandboxes?limit=2{wrong}"));
+        let answer = server.get(&format!("/api/v1/sandboxes?limit=2{wrong}"));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
     }
 }
 
 #[test]
 fn a_server_is_not_ready_while_sandboxes_fail_and_ready_again_when_they_do_not() {
-    let house = House::new();
-    let ready = || house.get("/ready");
+    let server = TestServer::new();
+    let ready = || server.get("/ready");
     soon("it is ready", || ready().status == 200);
-    let sandboxes = house.path().join("sandboxes");
-    let aside = house.path().join("aside");
+    let sandboxes = server.path().join("sandboxes");
+    let aside = server.path().join("aside");
     std::fs::rename(&sandboxes, &aside).unwrap();
     for _ in 0..2 {
-        let failed = house.post("/api/v1/sandboxes", &json!({"template": "base"}));
+        let failed = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
         assert_eq!(failed.status, 500, "{}", failed.body);
     }
     soon("it is not ready", || ready().status == 503);
     assert!(ready().body.contains("could not be made") && ready().header("retry-after").is_some());
     std::fs::rename(&aside, &sandboxes).unwrap();
-    house.create();
+    server.create();
     soon("it is ready again", || ready().status == 200);
 }
 
 #[test]
 fn with_the_usual_limits_a_typo_costs_nothing_and_an_admin_is_not_held_up() {
-    let house = House::with(&[("RATE_LIMIT", "on"), ("RATE_LIMIT_CREATE", "1")]);
-    let key = house.key("alice", "user");
+    let server = TestServer::with(&[("RATE_LIMIT", "on"), ("RATE_LIMIT_CREATE", "1")]);
+    let key = server.key("alice", "user");
     let create = |key: &str, template: &str| {
         let body = json!({ "template": template }).to_string();
-        house.call_as(key, "POST", "/api/v1/sandboxes").json(&body).send()
+        server.call_as(key, "POST", "/api/v1/sandboxes").json(&body).send()
     };
     for _ in 0..3 {
         assert_eq!(create(&key, "bsae").error(), "TEMPLATE_NOT_FOUND");
@@ -425,6 +429,6 @@ fn with_the_usual_limits_a_typo_costs_nothing_and_an_admin_is_not_held_up() {
     assert_eq!(create(&key, "base").status, 201);
     assert_eq!(create(&key, "base").error(), "RATE_LIMITED");
     for _ in 0..3 {
-        house.create();
+        server.create();
     }
 }

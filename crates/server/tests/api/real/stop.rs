@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::house::{House, agent_program, server_program, soon};
 use super::stream::{Stream, printed};
+use super::test_server::{TestServer, agent_program, server_program, soon};
 
 #[test]
 fn a_server_that_cannot_listen_leaves_no_sandboxes() {
@@ -25,40 +25,40 @@ fn a_server_that_cannot_listen_leaves_no_sandboxes() {
 
 #[test]
 fn a_stream_that_ends_in_time_is_not_cut() {
-    let mut house = House::new();
-    let id = house.create();
-    let mut stream = Stream::run(&house, &id, json!({"command": "echo one; sleep 1; echo two"})).begun();
+    let mut server = TestServer::new();
+    let id = server.create();
+    let mut stream = Stream::run(&server, &id, json!({"command": "echo one; sleep 1; echo two"})).begun();
     assert_eq!(stream.first().bytes(), b"one\n");
-    house.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     let rest = stream.rest();
     assert_eq!(printed(&rest), b"two\n");
     assert_eq!(rest.last().unwrap().kind, "exit");
-    assert!(house.wait().success());
+    assert!(server.wait().success());
 }
 
 #[test]
 fn a_stream_that_does_not_end_in_time_is_cut_and_can_be_taken_up() {
-    let mut house = House::with(&[("SHUTDOWN_TIMEOUT", "1")]);
-    let id = house.create();
-    let mut stream = Stream::run(&house, &id, json!({"command": "echo one; sleep 6; echo two"})).begun();
+    let mut server = TestServer::with(&[("SHUTDOWN_TIMEOUT", "1")]);
+    let id = server.create();
+    let mut stream = Stream::run(&server, &id, json!({"command": "echo one; sleep 6; echo two"})).begun();
     let first = stream.first();
     let began = Instant::now();
-    house.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     let rest = stream.rest();
     assert!(rest.is_empty(), "a command that goes on did not end: {rest:?}");
-    assert!(house.wait().success());
+    assert!(server.wait().success());
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    house.start();
+    server.start();
     let command = first.data["commandId"].as_str().unwrap();
-    let rest = Stream::output(&house, &id, command, Some(&first.id)).begun().rest();
+    let rest = Stream::output(&server, &id, command, Some(&first.id)).begun().rest();
     assert_eq!(printed(&rest), b"two\n");
     assert_eq!(rest.last().unwrap().kind, "exit");
 }
 
 #[test]
 fn sandboxes_that_are_being_made_are_made() {
-    let mut house = House::new();
-    let address = house.address();
+    let mut server = TestServer::new();
+    let address = server.address();
     let answers: Vec<_> = std::thread::scope(|scope| {
         let make = || {
             let call =
@@ -67,11 +67,11 @@ fn sandboxes_that_are_being_made_are_made() {
         };
         let makers: Vec<_> = (0..4).map(|_| scope.spawn(make)).collect();
         std::thread::sleep(Duration::from_millis(15));
-        house.signal(Signal::TERM);
+        server.signal(Signal::TERM);
         makers.into_iter().filter_map(|maker| maker.join().unwrap()).collect()
     });
-    assert!(house.wait().success());
-    house.start();
+    assert!(server.wait().success());
+    server.start();
     for answer in answers {
         if answer.status == 503 {
             assert_eq!(answer.error(), "SHUTTING_DOWN");
@@ -79,61 +79,61 @@ fn sandboxes_that_are_being_made_are_made() {
         }
         assert_eq!(answer.status, 201, "{}", answer.body);
         let id = answer.json()["id"].as_str().unwrap().to_owned();
-        soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
-        assert_eq!(house.out(&id, "echo usable"), "usable\n");
+        soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+        assert_eq!(server.out(&id, "echo usable"), "usable\n");
     }
-    let list = house.get("/api/v1/sandboxes").json();
+    let list = server.get("/api/v1/sandboxes").json();
     let states = list["items"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
     assert!(states.into_iter().all(|state| state == "running"), "{list}");
 }
 
 /// A sandbox with so much in its workspace that a commit takes a while.
-fn filled(house: &House, bytes: u64) -> String {
-    let id = house.create();
+fn filled(server: &TestServer, bytes: u64) -> String {
+    let id = server.create();
     let fill = format!("head -c {bytes} /dev/urandom > big && echo done");
-    assert_eq!(house.out(&id, &fill), "done\n");
+    assert_eq!(server.out(&id, &fill), "done\n");
     id
 }
 
-fn is_frozen(house: &House, id: &str) -> bool {
-    house.path().join("sandboxes").join(id).join("frozen").exists()
+fn is_frozen(server: &TestServer, id: &str) -> bool {
+    server.path().join("sandboxes").join(id).join("frozen").exists()
 }
 
-fn snapshots(house: &House) -> usize {
-    house.get("/api/v1/snapshots").json()["items"].as_array().unwrap().len()
+fn snapshots(server: &TestServer) -> usize {
+    server.get("/api/v1/snapshots").json()["items"].as_array().unwrap().len()
 }
 
 #[test]
 fn a_commit_ends_with_the_connection_of_its_client() {
-    let house = House::new();
-    let id = filled(&house, 200_000_000);
-    let mut client = std::net::TcpStream::connect(house.address()).unwrap();
+    let server = TestServer::new();
+    let id = filled(&server, 200_000_000);
+    let mut client = std::net::TcpStream::connect(server.address()).unwrap();
     let key = crate::support::KEY;
     let head =
         format!("POST /api/v1/sandboxes/{id}/commit HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
     write!(client, "{head}content-length: 0\r\n\r\n").unwrap();
-    soon("it is under way", || is_frozen(&house, &id));
+    soon("it is under way", || is_frozen(&server, &id));
     drop(client);
-    soon("the sandbox goes on", || !is_frozen(&house, &id));
-    assert_eq!(house.out(&id, "echo works"), "works\n");
-    assert_eq!(snapshots(&house), 0);
-    assert_eq!(house.post(&format!("/api/v1/sandboxes/{id}/commit"), &json!({})).status, 201);
-    assert_eq!(snapshots(&house), 1);
+    soon("the sandbox goes on", || !is_frozen(&server, &id));
+    assert_eq!(server.out(&id, "echo works"), "works\n");
+    assert_eq!(snapshots(&server), 0);
+    assert_eq!(server.post(&format!("/api/v1/sandboxes/{id}/commit"), &json!({})).status, 201);
+    assert_eq!(snapshots(&server), 1);
 }
 
 #[test]
 fn a_commit_that_does_not_end_in_time_is_cancelled() {
-    let mut house = House::with(&[("SHUTDOWN_TIMEOUT", "2")]);
-    let id = filled(&house, 300_000_000);
-    let (address, path) = (house.address(), format!("/api/v1/sandboxes/{id}/commit"));
+    let mut server = TestServer::with(&[("SHUTDOWN_TIMEOUT", "2")]);
+    let id = filled(&server, 300_000_000);
+    let (address, path) = (server.address(), format!("/api/v1/sandboxes/{id}/commit"));
     let answer = std::thread::scope(|scope| {
         let call = crate::support::Call::new(address, "POST", &path).key(crate::support::KEY).json("{}");
         let commit = scope.spawn(move || call.try_send());
-        soon("it is under way", || is_frozen(&house, &id));
-        house.signal(Signal::TERM);
+        soon("it is under way", || is_frozen(&server, &id));
+        server.signal(Signal::TERM);
         commit.join().unwrap()
     });
-    assert!(house.wait().success());
+    assert!(server.wait().success());
     // A quick machine is done in time, and a slow one may be cut off before it can say that it was cancelled.
     let made = answer.map(|answer| match answer.status {
         503 => {
@@ -145,19 +145,19 @@ fn a_commit_that_does_not_end_in_time_is_cancelled() {
             1
         }
     });
-    house.start();
-    soon("its guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    soon("it is not frozen", || !is_frozen(&house, &id));
-    assert_eq!(house.out(&id, "echo works"), "works\n");
-    assert!(made.is_none_or(|made| snapshots(&house) == made), "{made:?}");
+    server.start();
+    soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    soon("it is not frozen", || !is_frozen(&server, &id));
+    assert_eq!(server.out(&id, "echo works"), "works\n");
+    assert!(made.is_none_or(|made| snapshots(&server) == made), "{made:?}");
 }
 
 #[test]
 fn numbers_have_the_names_that_are_promised_and_log_lines_are_json() {
-    let house = House::new();
-    let id = house.create();
-    house.run(&id, "true");
-    let has = |line: &str| house.get("/metrics").body.lines().any(|one| one.starts_with(line));
+    let server = TestServer::new();
+    let id = server.create();
+    server.run(&id, "true");
+    let has = |line: &str| server.get("/metrics").body.lines().any(|one| one.starts_with(line));
     soon("sandboxes are counted", || has("sandbox_total{state=\"running\"} 1"));
     for line in [
         "# TYPE sandbox_total gauge",
@@ -169,13 +169,13 @@ fn numbers_have_the_names_that_are_promised_and_log_lines_are_json() {
         "# TYPE api_request_total counter",
         "api_request_total{endpoint=\"POST /api/v1/sandboxes/{id}/process/run\",status=\"200\"} 1",
     ] {
-        assert!(has(line), "no {line} in\n{}", house.get("/metrics").body);
+        assert!(has(line), "no {line} in\n{}", server.get("/metrics").body);
     }
-    for line in house.log().lines() {
+    for line in server.log().lines() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string());
     }
-    let audit = std::fs::read_to_string(house.path().join("audit.log")).unwrap();
+    let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
     for event in ["sandbox.created", "command.run"] {
         assert!(audit.lines().any(|line| line.contains(event) && line.contains(&id)), "{event} in {audit}");
     }

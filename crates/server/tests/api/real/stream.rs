@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-use super::house::House;
+use super::test_server::TestServer;
 use crate::support::KEY;
 
 /// A stream that is open.
@@ -20,13 +20,13 @@ pub(crate) struct Stream {
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) kind: String,
-    /// What to send as `Last-Event-ID`.
+    /// Value for `Last-Event-ID`.
     pub(crate) id: String,
     pub(crate) data: Value,
 }
 
 impl Event {
-    /// What was printed.
+    /// Output.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self.data["dataBase64"].as_str() {
             Some(encoded) => BASE64_STANDARD.decode(encoded).unwrap(),
@@ -41,21 +41,21 @@ impl Event {
 
 impl Stream {
     /// Runs a command.
-    pub(crate) fn run(house: &House, sandbox: &str, mut body: Value) -> Self {
+    pub(crate) fn run(server: &TestServer, sandbox: &str, mut body: Value) -> Self {
         body["stream"] = true.into();
-        Self::run_as(house, sandbox, &body)
+        Self::run_as(server, sandbox, &body)
     }
 
     /// Runs a command just as the body says.
-    pub(crate) fn run_as(house: &House, sandbox: &str, body: &Value) -> Self {
+    pub(crate) fn run_as(server: &TestServer, sandbox: &str, body: &Value) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
-        Self::open(house.address(), "POST", &path, None, &body.to_string())
+        Self::open(server.address(), "POST", &path, None, &body.to_string())
     }
 
-    /// What a command printed, from the event after this one on.
-    pub(crate) fn output(house: &House, sandbox: &str, command: &str, last: Option<&str>) -> Self {
+    /// Streams the output of a command after an event.
+    pub(crate) fn output(server: &TestServer, sandbox: &str, command: &str, last: Option<&str>) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
-        Self::open(house.address(), "GET", &path, last, "")
+        Self::open(server.address(), "GET", &path, last, "")
     }
 
     // HTTP/1.0, so that the body is what is sent, without the marks of chunks.
@@ -118,7 +118,7 @@ impl Stream {
     }
 }
 
-/// What was printed to stdout and stderr, together.
+/// Returns stdout and stderr together.
 pub(crate) fn printed(events: &[Event]) -> Vec<u8> {
     events.iter().flat_map(Event::bytes).collect()
 }

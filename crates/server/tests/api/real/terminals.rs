@@ -13,7 +13,7 @@ use tungstenite::handshake::HandshakeError;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::{Message, WebSocket};
 
-use super::house::{House, soon};
+use super::test_server::{TestServer, soon};
 use crate::support::KEY;
 
 /// A connection to a terminal.
@@ -23,7 +23,7 @@ struct Terminal {
     shown: Vec<u8>,
 }
 
-/// What the server said last.
+/// Last message of the server.
 #[derive(Debug, Default)]
 struct Said {
     message: Value,
@@ -31,8 +31,8 @@ struct Said {
     binary: bool,
 }
 
-fn open(house: &House, sandbox: &str, body: &Value) -> String {
-    let answer = house.post(&format!("/api/v1/sandboxes/{sandbox}/pty"), body);
+fn open(server: &TestServer, sandbox: &str, body: &Value) -> String {
+    let answer = server.post(&format!("/api/v1/sandboxes/{sandbox}/pty"), body);
     assert_eq!(answer.status, 201, "{}", answer.body);
     let (id, url) = (answer.json()["id"].clone(), answer.json()["websocketUrl"].clone());
     let id = id.as_str().unwrap().to_owned();
@@ -41,15 +41,15 @@ fn open(house: &House, sandbox: &str, body: &Value) -> String {
 }
 
 impl Terminal {
-    fn connect(house: &House, sandbox: &str, pty: &str, query: &str) -> Self {
-        Self::try_connect(house, sandbox, pty, query).unwrap()
+    fn connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Self {
+        Self::try_connect(server, sandbox, pty, query).unwrap()
     }
 
     /// The status of the refusal where there is no connection.
-    fn try_connect(house: &House, sandbox: &str, pty: &str, query: &str) -> Result<Self, u16> {
-        let stream = TcpStream::connect(house.address()).unwrap();
+    fn try_connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Result<Self, u16> {
+        let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let url = format!("ws://{}/api/v1/sandboxes/{sandbox}/pty/{pty}/ws{query}", house.address());
+        let url = format!("ws://{}/api/v1/sandboxes/{sandbox}/pty/{pty}/ws{query}", server.address());
         let mut request = url.into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {KEY}").parse().unwrap());
         match tungstenite::client(request, stream) {
@@ -119,11 +119,11 @@ impl Terminal {
 
 #[test]
 fn a_terminal_is_typed_into_resized_and_left() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let body = json!({"cols": 80, "rows": 24, "shell": "/bin/sh", "cwd": "/tmp", "envs": {"A": "1"}});
-    let pty = open(&house, &id, &body);
-    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    let pty = open(&server, &id, &body);
+    let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("stty size; pwd; echo $A$TERM; tty\n");
     terminal.shows("24 80\r\n/tmp\r\n1xterm-256color\r\n/dev/pts/");
     terminal.say(&json!({"type": "ping"}));
@@ -132,35 +132,35 @@ fn a_terminal_is_typed_into_resized_and_left() {
     terminal.type_in("stty size\n");
     terminal.shows("30 100");
     let resize = format!("/api/v1/sandboxes/{id}/pty/{pty}/resize");
-    assert_eq!(house.post(&resize, &json!({"cols": 55, "rows": 11})).status, 204);
+    assert_eq!(server.post(&resize, &json!({"cols": 55, "rows": 11})).status, 204);
     terminal.type_in("stty size\n");
     terminal.shows("11 55");
     terminal.socket.send(Message::binary(b"echo binary $((3*4))\n".to_vec())).unwrap();
     terminal.shows("binary 12");
     // Ctrl-C goes to what runs inside.
     terminal.type_in("sleep 1000\n");
-    soon("it sleeps", || house.run(&id, "pgrep -x sleep")["exitCode"] == 0);
+    soon("it sleeps", || server.run(&id, "pgrep -x sleep")["exitCode"] == 0);
     terminal.type_in("\u{3}");
     terminal.shows("^C\r\n$ ");
     terminal.type_in("exit 7\n");
     assert_eq!(terminal.hear_until("exit")["exitCode"], 7);
     assert_eq!(terminal.close_code(), 1000);
     soon("it is closed", || {
-        let answer = house.post(&resize, &json!({"cols": 5, "rows": 5}));
+        let answer = server.post(&resize, &json!({"cols": 5, "rows": 5}));
         answer.status != 204 && answer.error() == "PTY_CLOSED"
     });
     // What it showed last can still be seen.
-    let mut again = Terminal::connect(&house, &id, &pty, "");
+    let mut again = Terminal::connect(&server, &id, &pty, "");
     assert_eq!(again.hear_until("exit")["exitCode"], 7);
     assert!(String::from_utf8_lossy(&again.shown).contains("binary 12"));
 }
 
 #[test]
 fn bytes_can_be_had_as_bytes() {
-    let house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminal = Terminal::connect(&house, &id, &pty, "?binary=true");
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "?binary=true");
     terminal.type_in("stty raw -echo; printf '\\377\\376\\000end'\n");
     let mut binary = false;
     while !terminal.shown.ends_with(b"\xff\xfe\0end")
@@ -173,10 +173,10 @@ fn bytes_can_be_had_as_bytes() {
 
 #[test]
 fn wrong_messages_are_answered_and_change_nothing() {
-    let house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "");
     for wrong in [
         "not json",
         "{}",
@@ -195,16 +195,16 @@ fn wrong_messages_are_answered_and_change_nothing() {
     terminal.type_in("stty size\n");
     terminal.shows("24 80");
     for wrong in [json!({"cols": 80}), json!({"cols": 0, "rows": 1}), json!({"cols": 1001, "rows": 1})] {
-        let answer = house.post(&format!("/api/v1/sandboxes/{id}/pty"), &wrong);
+        let answer = server.post(&format!("/api/v1/sandboxes/{id}/pty"), &wrong);
         assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
     }
-    let plain = house.get(&format!("/api/v1/sandboxes/{id}/pty/{pty}/ws"));
+    let plain = server.get(&format!("/api/v1/sandboxes/{id}/pty/{pty}/ws"));
     assert_eq!(plain.error(), "INVALID_REQUEST", "it is a WebSocket");
     // A message that is too large ends the connection, not the terminal.
     let large = vec![b'x'; 2 << 20];
     let _ = terminal.socket.send(Message::binary(large));
     soon("another connection works", || {
-        let mut again = Terminal::connect(&house, &id, &pty, "");
+        let mut again = Terminal::connect(&server, &id, &pty, "");
         again.type_in("echo still $((1+1))\n");
         again.shows("still 2");
         true
@@ -213,46 +213,46 @@ fn wrong_messages_are_answered_and_change_nothing() {
 
 #[test]
 fn a_sandbox_has_five_terminals_and_room_again_when_one_is_closed() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let size = json!({"cols": 80, "rows": 24, "shell": "/bin/sh"});
-    let ptys: Vec<String> = (0..5).map(|_| open(&house, &id, &size)).collect();
+    let ptys: Vec<String> = (0..5).map(|_| open(&server, &id, &size)).collect();
     let path = format!("/api/v1/sandboxes/{id}/pty");
-    let refused = house.post(&path, &size);
+    let refused = server.post(&path, &size);
     assert_eq!(refused.error(), "PTY_LIMIT_EXCEEDED");
     assert_eq!(refused.json()["error"]["details"]["limit"], 5);
-    assert_eq!(house.call("DELETE", &format!("{path}/{}", ptys[0])).send().status, 204);
-    soon("there is room", || house.post(&path, &size).status == 201);
+    assert_eq!(server.call("DELETE", &format!("{path}/{}", ptys[0])).send().status, 204);
+    soon("there is room", || server.post(&path, &size).status == 201);
     assert_eq!(
-        house.call("DELETE", &format!("{path}/{}", ptys[0])).send().status,
+        server.call("DELETE", &format!("{path}/{}", ptys[0])).send().status,
         204,
         "closed stays closed"
     );
-    assert_eq!(house.call("DELETE", &format!("{path}/pty-none")).send().error(), "PTY_NOT_FOUND");
+    assert_eq!(server.call("DELETE", &format!("{path}/pty-none")).send().error(), "PTY_NOT_FOUND");
 }
 
 #[test]
-fn who_comes_back_sees_what_was_shown_also_after_the_server_was_killed() {
-    let mut house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+fn reconnecting_shows_earlier_output_even_after_a_server_kill() {
+    let mut server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("X=kept; echo first $((40+2))\n");
     terminal.shows("first 42");
     drop(terminal);
-    let mut again = Terminal::connect(&house, &id, &pty, "");
+    let mut again = Terminal::connect(&server, &id, &pty, "");
     again.shows("first 42");
-    let both = Terminal::connect(&house, &id, &pty, "");
-    house.restart();
+    let both = Terminal::connect(&server, &id, &pty, "");
+    server.restart();
     drop((again, both));
-    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    let mut after = Terminal::connect(&house, &id, &pty, "");
+    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    let mut after = Terminal::connect(&server, &id, &pty, "");
     after.shows("first 42");
     after.type_in("echo $X$((1+1))\n");
     after.shows("kept2");
     // From any byte on: nothing that was seen is shown again.
     let seen = after.shown.len();
-    let mut rest = Terminal::connect(&house, &id, &pty, &format!("?from={seen}"));
+    let mut rest = Terminal::connect(&server, &id, &pty, &format!("?from={seen}"));
     rest.type_in("echo more$((1+2))\n");
     rest.shows("more3");
     assert!(!String::from_utf8_lossy(&rest.shown).contains("first 42"));
@@ -260,36 +260,36 @@ fn who_comes_back_sees_what_was_shown_also_after_the_server_was_killed() {
 
 #[test]
 fn clients_are_told_when_the_server_stops_and_terminals_go_on() {
-    let mut house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    let mut server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("echo here $((2*3))\n");
     terminal.shows("here 6");
     // One that floods, and whose client does not read.
-    let flood = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut deaf = Terminal::connect(&house, &id, &flood, "");
+    let flood = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut deaf = Terminal::connect(&server, &id, &flood, "");
     deaf.type_in("yes 0123456789012345678901234567890123456789\n");
     std::thread::sleep(Duration::from_millis(500));
     let began = std::time::Instant::now();
-    house.signal(Signal::TERM);
+    server.signal(Signal::TERM);
     assert_eq!(terminal.close_code(), 1001);
-    assert!(house.wait().success());
+    assert!(server.wait().success());
     assert!(began.elapsed() < Duration::from_secs(10), "nobody waits for who does not read");
-    house.start();
-    soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
-    let mut after = Terminal::connect(&house, &id, &pty, "");
+    server.start();
+    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    let mut after = Terminal::connect(&server, &id, &pty, "");
     after.shows("here 6");
 }
 
 #[test]
 fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
-    let house = House::with(&[("TERMINAL_TIMEOUT", "2")]);
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let server = TestServer::with(&[("TERMINAL_TIMEOUT", "2")]);
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let path = format!("/api/v1/sandboxes/{id}/pty/{pty}/ws");
     // Without a library that would answer pings.
-    let mut silent = TcpStream::connect(house.address()).unwrap();
+    let mut silent = TcpStream::connect(server.address()).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let head = format!(
         "GET {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {KEY}\r\nconnection: upgrade\r\n\
@@ -306,7 +306,7 @@ fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
     assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("nothing came for 2 s"));
 
     // One that answers pings stays, though it says nothing.
-    let mut quiet = Terminal::connect(&house, &id, &pty, "");
+    let mut quiet = Terminal::connect(&server, &id, &pty, "");
     let until = std::time::Instant::now() + Duration::from_secs(4);
     while std::time::Instant::now() < until {
         assert!(quiet.hear().close.is_none());
@@ -318,23 +318,23 @@ fn a_client_that_sends_nothing_is_told_so_when_it_is_cut_off() {
 
 #[test]
 fn a_terminal_has_as_many_connections_as_people_may_need() {
-    let house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminals: Vec<_> = (0..16).map(|_| Terminal::connect(&house, &id, &pty, "")).collect();
-    assert_eq!(Terminal::try_connect(&house, &id, &pty, "").err(), Some(429));
-    let other = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    Terminal::connect(&house, &id, &other, "");
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminals: Vec<_> = (0..16).map(|_| Terminal::connect(&server, &id, &pty, "")).collect();
+    assert_eq!(Terminal::try_connect(&server, &id, &pty, "").err(), Some(429));
+    let other = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    Terminal::connect(&server, &id, &other, "");
     terminals.truncate(15);
-    soon("there is a place again", || Terminal::try_connect(&house, &id, &pty, "").is_ok());
+    soon("there is a place again", || Terminal::try_connect(&server, &id, &pty, "").is_ok());
 }
 
 #[test]
 fn a_frame_larger_than_a_message_may_be_is_refused_before_it_came() {
-    let house = House::new();
-    let id = house.create();
-    let pty = open(&house, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
-    let mut terminal = Terminal::connect(&house, &id, &pty, "");
+    let server = TestServer::new();
+    let id = server.create();
+    let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
+    let mut terminal = Terminal::connect(&server, &id, &pty, "");
     // The head of a masked binary frame that announces 2 MiB; nothing follows.
     let mut head = vec![0x82, 0x80 | 127];
     head.extend((2_u64 << 20).to_be_bytes());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::house::House;
+use super::test_server::TestServer;
 
 const WORDS: [&str; 12] = [
     "$(touch /workspace/pwned)",
@@ -21,73 +21,73 @@ const WORDS: [&str; 12] = [
 
 #[test]
 fn names_labels_and_variables_are_kept_as_they_are() {
-    let house = House::new();
+    let server = TestServer::new();
     for word in WORDS {
-        let id = house.create_with(json!({"name": word, "labels": {word: word}, "envs": {"WORD": word}}));
-        let sandbox = house.sandbox(&id);
+        let id = server.create_with(json!({"name": word, "labels": {word: word}, "envs": {"WORD": word}}));
+        let sandbox = server.sandbox(&id);
         assert_eq!((&sandbox["name"], &sandbox["labels"]), (&json!(word), &json!({word: word})));
-        assert_eq!(house.out(&id, "printf %s \"$WORD\""), word);
+        assert_eq!(server.out(&id, "printf %s \"$WORD\""), word);
         let result =
-            house.run_with(&id, &json!({"command": "printf %s \"$OWN\"; ls", "envs": {"OWN": word}}));
+            server.run_with(&id, &json!({"command": "printf %s \"$OWN\"; ls", "envs": {"OWN": word}}));
         assert_eq!(result["stdout"], word, "nothing was made");
-        house.delete(&id);
+        server.delete(&id);
     }
     for name in ["", "a\0b", "a\nb", &"x".repeat(129)] {
-        let answer = house.post("/api/v1/sandboxes", &json!({"template": "base", "name": name}));
+        let answer = server.post("/api/v1/sandboxes", &json!({"template": "base", "name": name}));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{name:?}");
     }
     for (name, value) in [("", "x"), ("a=b", "x"), ("a\0", "x"), ("a", "\0")] {
-        let answer = house.post("/api/v1/sandboxes", &json!({"template": "base", "envs": {name: value}}));
+        let answer = server.post("/api/v1/sandboxes", &json!({"template": "base", "envs": {name: value}}));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{name:?}");
     }
 }
 
 #[test]
 fn directories_and_shells_are_paths_and_nothing_more() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let run = format!("/api/v1/sandboxes/{id}/process/run");
     for word in WORDS {
-        let answer = house.post(&run, &json!({"command": "true", "cwd": format!("/workspace/{word}")}));
+        let answer = server.post(&run, &json!({"command": "true", "cwd": format!("/workspace/{word}")}));
         let inside = word == "../../../../etc";
         assert_eq!(answer.status, if inside { 200 } else { 422 }, "{word}: {}", answer.body);
         if !inside {
             assert_eq!(answer.error(), "COMMAND_FAILED", "{word}");
         }
-        assert_eq!(house.post(&run, &json!({"command": "true", "cwd": word})).error(), "INVALID_REQUEST");
+        assert_eq!(server.post(&run, &json!({"command": "true", "cwd": word})).error(), "INVALID_REQUEST");
         let pty = json!({"cols": 80, "rows": 24, "shell": word});
-        let opened = house.post(&format!("/api/v1/sandboxes/{id}/pty"), &pty);
+        let opened = server.post(&format!("/api/v1/sandboxes/{id}/pty"), &pty);
         assert_eq!(opened.status, 201, "a shell that is not there is /bin/sh: {}", opened.body);
         let pty = opened.json()["id"].as_str().unwrap().to_owned();
-        let closed = house.call("DELETE", &format!("/api/v1/sandboxes/{id}/pty/{pty}")).send();
+        let closed = server.call("DELETE", &format!("/api/v1/sandboxes/{id}/pty/{pty}")).send();
         assert_eq!(closed.status, 204, "{}", closed.body);
-        super::house::soon("it is closed", || house.command(&id, &pty)["state"] != "running");
+        super::test_server::soon("it is closed", || server.command(&id, &pty)["state"] != "running");
     }
-    assert_eq!(house.out(&id, "ls -A"), "");
+    assert_eq!(server.out(&id, "ls -A"), "");
     for wrong in
         [json!({"command": ""}), json!({"command": "a\0b"}), json!({"command": "true", "cwd": "/a\0"})]
     {
-        assert_eq!(house.post(&run, &wrong).error(), "INVALID_REQUEST", "{wrong}");
+        assert_eq!(server.post(&run, &wrong).error(), "INVALID_REQUEST", "{wrong}");
     }
 }
 
 #[test]
 fn ids_are_looked_up_and_nothing_more() {
-    let house = House::new();
-    let id = house.create();
+    let server = TestServer::new();
+    let id = server.create();
     let words = ["..", "%2e%2e%2f%2e%2e", "a%00b", "%27%20OR%201=1--", "sbx-%24(id)", "%ff", "kept", "%2F"];
     for word in words {
         for path in ["", "/logs", "/stats", "/process"] {
-            let answer = house.get(&format!("/api/v1/sandboxes/{word}{path}"));
+            let answer = server.get(&format!("/api/v1/sandboxes/{word}{path}"));
             assert!(matches!(answer.status, 400 | 404), "{word}{path}: {}", answer.body);
             answer.error();
         }
-        let answer = house.call("DELETE", &format!("/api/v1/sandboxes/{word}")).send();
+        let answer = server.call("DELETE", &format!("/api/v1/sandboxes/{word}")).send();
         assert!(matches!(answer.status, 400 | 404), "{word}: {}", answer.body);
         for path in [format!("process/{word}/output"), format!("pty/{word}/ws")] {
-            let answer = house.get(&format!("/api/v1/sandboxes/{id}/{path}"));
+            let answer = server.get(&format!("/api/v1/sandboxes/{id}/{path}"));
             assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.body);
         }
     }
-    assert_eq!(house.out(&id, "echo still there"), "still there\n");
+    assert_eq!(server.out(&id, "echo still there"), "still there\n");
 }

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use workspace_host::Holder;
 use workspace_host::{Process, overlay};
 
-use super::house::{House, full, soon};
+use super::test_server::{TestServer, full, soon};
 use crate::snapshots::archive::Archive;
 use crate::support::{Answer, KEY};
 
 /// A snapshot of an owner's; its id.
-fn upload(house: &House, key: &str, archive: &Archive) -> String {
-    let answer = house.call_as(key, "POST", "/api/v1/snapshots").body(&archive.bytes()).send();
+fn upload(server: &TestServer, key: &str, archive: &Archive) -> String {
+    let answer = server.call_as(key, "POST", "/api/v1/snapshots").body(&archive.bytes()).send();
     assert_eq!(answer.status, 201, "{}", answer.body);
     text(&answer.json(), "id")
 }
@@ -26,8 +26,8 @@ fn text(value: &Value, name: &str) -> String {
     value[name].as_str().unwrap_or_else(|| panic!("{name} of {value}")).to_owned()
 }
 
-fn ask(house: &House, key: &str, path: &str, body: &Value) -> Answer {
-    house.call_as(key, "POST", &format!("/api/v1/sandboxes/{path}")).json(&body.to_string()).send()
+fn ask(server: &TestServer, key: &str, path: &str, body: &Value) -> Answer {
+    server.call_as(key, "POST", &format!("/api/v1/sandboxes/{path}")).json(&body.to_string()).send()
 }
 
 fn done(answer: &Answer, status: u16) -> Value {
@@ -35,25 +35,25 @@ fn done(answer: &Answer, status: u16) -> Value {
     answer.json()
 }
 
-fn commit(house: &House, id: &str) -> String {
-    let answer = ask(house, KEY, &format!("{id}/commit"), &json!({}));
+fn commit(server: &TestServer, id: &str) -> String {
+    let answer = ask(server, KEY, &format!("{id}/commit"), &json!({}));
     text(&done(&answer, 201)["snapshot"], "id")
 }
 
-fn from(house: &House, snapshot: &str) -> String {
-    house.create_with(json!({ "snapshot": snapshot }))
+fn from(server: &TestServer, snapshot: &str) -> String {
+    server.create_with(json!({ "snapshot": snapshot }))
 }
 
 #[test]
 fn a_sandbox_goes_from_snapshot_to_snapshot() {
-    let house = House::new();
-    let snapshot = upload(&house, KEY, &some_files());
-    let id = from(&house, &snapshot);
-    let shown = house.sandbox(&id);
+    let server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
+    let id = from(&server, &snapshot);
+    let shown = server.sandbox(&id);
     assert_eq!((&shown["snapshot"], &shown["provider"]), (&json!(snapshot), &json!("overlay")));
-    assert_eq!(house.out(&id, "cat link; echo second > src/main; rm README; echo new > new"), "first\n");
+    assert_eq!(server.out(&id, "cat link; echo second > src/main; rm README; echo new > new"), "first\n");
 
-    let changes = done(&house.get(&format!("/api/v1/sandboxes/{id}/changes")), 200);
+    let changes = done(&server.get(&format!("/api/v1/sandboxes/{id}/changes")), 200);
     let told: Vec<String> = changes["entries"]
         .as_array()
         .unwrap()
@@ -63,53 +63,53 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
     assert_eq!(told, ["removed README", "added new", "modified src/main"]);
     assert_eq!(changes["base"], json!(snapshot));
     assert!(changes["frozen"]["milliseconds"].as_f64().unwrap() > 0.0);
-    let judged = done(&house.get(&format!("/api/v1/sandboxes/{id}/changes?insight=true")), 200);
+    let judged = done(&server.get(&format!("/api/v1/sandboxes/{id}/changes?insight=true")), 200);
     assert!(judged["totals"].is_object(), "{judged}");
-    let patch = house.get(&format!("/api/v1/sandboxes/{id}/changes?patch=true"));
+    let patch = server.get(&format!("/api/v1/sandboxes/{id}/changes?patch=true"));
     assert!(patch.body.contains("-first\n+second\n"), "{}", patch.body);
 
     let order = json!({ "message": "step", "labels": { "step": "1" }, "durability": "buffered" });
-    let committed = done(&ask(&house, KEY, &format!("{id}/commit"), &order), 201);
+    let committed = done(&ask(&server, KEY, &format!("{id}/commit"), &order), 201);
     assert_eq!(committed["snapshot"]["parents"], json!([snapshot]));
     assert_eq!(committed["snapshot"]["message"], "step");
     assert!(matches!(committed["frozen"]["way"].as_str(), Some("cgroup" | "signals")), "{committed}");
     let step = text(&committed["snapshot"], "id");
-    let content = house.get(&format!("/api/v1/snapshots/{step}/files/src/main"));
+    let content = server.get(&format!("/api/v1/snapshots/{step}/files/src/main"));
     assert_eq!(content.body, "second\n");
 
-    house.begin(&id, json!({ "command": "cd src; exec sleep 1000" }));
-    house.begin(&id, json!({ "command": "exec sleep 1000" }));
-    let sleeping = || house.out(&id, "cat /proc/[0-9]*/comm").matches("sleep").count();
+    server.begin(&id, json!({ "command": "cd src; exec sleep 1000" }));
+    server.begin(&id, json!({ "command": "exec sleep 1000" }));
+    let sleeping = || server.out(&id, "cat /proc/[0-9]*/comm").matches("sleep").count();
     soon("they run", || sleeping() == 2);
     let refused =
-        ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot, "force": false }));
+        ask(&server, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot, "force": false }));
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (409, &json!("WORKSPACE_IN_USE")));
-    let restored = done(&ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot })), 200);
+    let restored = done(&ask(&server, KEY, &format!("{id}/restore"), &json!({ "snapshot": snapshot })), 200);
     assert_eq!(restored["ended"].as_array().unwrap().len(), 1, "{restored}");
     assert_eq!(sleeping(), 1);
     assert_eq!(restored["sandbox"]["snapshot"], json!(snapshot));
-    assert_eq!(house.out(&id, "cat src/main README; ls"), "first\nplease\nREADME\nlink\nsrc\n");
+    assert_eq!(server.out(&id, "cat src/main README; ls"), "first\nplease\nREADME\nlink\nsrc\n");
 
-    let forked = done(&ask(&house, KEY, &format!("{id}/fork"), &json!({ "count": 3 })), 201);
+    let forked = done(&ask(&server, KEY, &format!("{id}/fork"), &json!({ "count": 3 })), 201);
     let forks = forked["sandboxes"].as_array().unwrap();
     assert_eq!(forks.len(), 3);
     for fork in forks {
-        assert_eq!(house.out(&text(fork, "id"), "cat src/main"), "first\n");
+        assert_eq!(server.out(&text(fork, "id"), "cat src/main"), "first\n");
     }
-    let in_use = house.call("DELETE", &format!("/api/v1/snapshots/{snapshot}")).send();
+    let in_use = server.call("DELETE", &format!("/api/v1/snapshots/{snapshot}")).send();
     assert_eq!((in_use.status, &in_use.json()["error"]["name"]), (409, &json!("SNAPSHOT_IN_USE")));
 }
 
 #[test]
 fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
-    let house = House::new();
-    let over = from(&house, &upload(&house, KEY, &some_files()));
-    for id in [&over, &house.create()] {
+    let server = TestServer::new();
+    let over = from(&server, &upload(&server, KEY, &some_files()));
+    for id in [&over, &server.create()] {
         // Longer than a path may be that is given at once.
         let dig = "deep=$(printf 'dir/%.0s' $(seq 1000)); mkdir -p $deep && cd $deep && mkdir -p $deep";
-        assert_eq!(house.run(id, dig)["exitCode"], 0);
+        assert_eq!(server.run(id, dig)["exitCode"], 0);
         for (method, path) in [("POST", "commit"), ("GET", "changes"), ("POST", "fork")] {
-            let call = house.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
+            let call = server.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
             let refused = if method == "POST" { call.json("{}") } else { call }.send();
             let error = &refused.json()["error"];
             assert_eq!((refused.status, &error["name"]), (422, &json!("WORKSPACE_TOO_DEEP")), "{error}");
@@ -117,52 +117,52 @@ fn a_workspace_too_deep_for_a_snapshot_is_named_and_stays() {
             let message = text(error, "message");
             assert!(message.len() < 500 && message.contains("dir/dir/dir"), "{message}");
         }
-        assert_eq!(house.out(id, "echo fine"), "fine\n");
+        assert_eq!(server.out(id, "echo fine"), "fine\n");
     }
     // Only what lies over shared files is kept as a snapshot.
     let path = format!("/api/v1/sandboxes/{over}");
-    let refused = house.call("DELETE", &format!("{path}?keep_workspace=true")).send();
+    let refused = server.call("DELETE", &format!("{path}?keep_workspace=true")).send();
     assert_eq!(refused.status, 422, "{}", refused.body);
-    let left = house.sandbox(&over);
+    let left = server.sandbox(&over);
     assert_eq!(left["state"], "stopped");
     assert!(text(&left, "stateReason").contains("1024 levels are allowed"), "{left}");
-    house.delete(&over);
-    let longest = house.log().lines().map(str::len).max();
+    server.delete(&over);
+    let longest = server.log().lines().map(str::len).max();
     assert!(longest.is_some_and(|longest| longest < 4_000), "{longest:?}");
 }
 
 #[test]
 fn a_workspace_of_too_long_paths_is_refused_and_stays() {
-    let house = House::new();
-    let id = from(&house, &upload(&house, KEY, &some_files()));
+    let server = TestServer::new();
+    let id = from(&server, &upload(&server, KEY, &some_files()));
     // Directories that have a path of a quarter of a megabyte each.
     let dig = "perl -e 'for (1..990) { my $name = \"n\" x 255; mkdir $name or die; chdir $name or die }
         for (1..2200) { mkdir $_ or die }'";
-    let dug = house.run(&id, dig);
+    let dug = server.run(&id, dig);
     assert_eq!(dug["exitCode"], 0, "{dug}");
     for (method, path) in [("POST", "commit"), ("GET", "changes"), ("POST", "fork")] {
-        let call = house.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
+        let call = server.call(method, &format!("/api/v1/sandboxes/{id}/{path}"));
         let refused = if method == "POST" { call.json("{}") } else { call }.send();
         let error = &refused.json()["error"];
         assert_eq!((refused.status, &error["name"]), (422, &json!("WORKSPACE_TOO_LARGE")), "{error}");
         assert_eq!(error["details"]["limit"], 512 << 20);
         assert!(text(error, "message").contains("remove some of its files"), "{error}");
     }
-    assert_eq!(house.out(&id, "echo fine"), "fine\n");
-    let refused = house.call("DELETE", &format!("/api/v1/sandboxes/{id}?keep_workspace=true")).send();
+    assert_eq!(server.out(&id, "echo fine"), "fine\n");
+    let refused = server.call("DELETE", &format!("/api/v1/sandboxes/{id}?keep_workspace=true")).send();
     assert_eq!(refused.status, 422, "{}", refused.body);
-    house.delete(&id);
+    server.delete(&id);
 }
 
 #[test]
-fn who_asks_for_files_as_they_are_read_is_told_why_there_are_none() {
-    let house = House::new();
-    let snapshot = upload(&house, KEY, &some_files());
+fn lazy_materialization_fails_with_a_reason_where_unavailable() {
+    let server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
     let order = json!({ "template": "base", "snapshot": snapshot, "materialize": "lazy" });
-    let made = house.post("/api/v1/sandboxes", &order);
+    let made = server.post("/api/v1/sandboxes", &order);
     if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok() {
         let id = text(&done(&made, 201), "id");
-        assert_eq!(house.out(&id, "cat link"), "first\n");
+        assert_eq!(server.out(&id, "cat link"), "first\n");
         return;
     }
     let error = &made.json()["error"];
@@ -172,38 +172,39 @@ fn who_asks_for_files_as_they_are_read_is_told_why_there_are_none() {
 }
 
 #[test]
-fn what_is_another_owners_cannot_be_used() {
-    let house = House::new();
-    let (alice, bob) = (house.key("alice", "user"), house.key("bob", "user"));
-    let theirs = upload(&house, &alice, &some_files());
+fn snapshots_of_another_owner_cannot_be_used() {
+    let server = TestServer::new();
+    let (alice, bob) = (server.key("alice", "user"), server.key("bob", "user"));
+    let theirs = upload(&server, &alice, &some_files());
     let order = json!({ "template": "base", "snapshot": theirs }).to_string();
-    let made = house.call_as(&alice, "POST", "/api/v1/sandboxes").json(&order).send();
+    let made = server.call_as(&alice, "POST", "/api/v1/sandboxes").json(&order).send();
     let id = text(&done(&made, 201), "id");
-    let refused = house.call_as(&bob, "POST", "/api/v1/sandboxes").json(&order).send();
+    let refused = server.call_as(&bob, "POST", "/api/v1/sandboxes").json(&order).send();
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (404, &json!("SNAPSHOT_NOT_FOUND")));
     for (path, body) in [
         ("commit", json!({})),
         ("fork", json!({ "count": 1 })),
-        ("restore", json!({ "snapshot": upload(&house, &bob, &some_files()) })),
+        ("restore", json!({ "snapshot": upload(&server, &bob, &some_files()) })),
     ] {
-        let refused = ask(&house, &bob, &format!("{id}/{path}"), &body);
+        let refused = ask(&server, &bob, &format!("{id}/{path}"), &body);
         assert_eq!((refused.status, &refused.json()["error"]["name"]), (404, &json!("SANDBOX_NOT_FOUND")));
     }
     // A snapshot of somebody else's is none also for one's own sandbox.
-    let own = upload(&house, &bob, &some_files());
-    let refused = ask(&house, &alice, &format!("{id}/restore"), &json!({ "snapshot": own }));
+    let own = upload(&server, &bob, &some_files());
+    let refused = ask(&server, &alice, &format!("{id}/restore"), &json!({ "snapshot": own }));
     assert_eq!((refused.status, &refused.json()["error"]["name"]), (404, &json!("SNAPSHOT_NOT_FOUND")));
     // What is committed belongs to whose the sandbox is, also when an administrator does it.
-    let committed = commit(&house, &id);
-    let seen = |key: &str| house.call_as(key, "GET", &format!("/api/v1/snapshots/{committed}")).send().status;
+    let committed = commit(&server, &id);
+    let seen =
+        |key: &str| server.call_as(key, "GET", &format!("/api/v1/snapshots/{committed}")).send().status;
     assert_eq!((seen(&alice), seen(&bob)), (200, 404));
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    let house = House::new();
-    let snapshot = upload(&house, KEY, &some_files());
-    let create = |body: &Value| house.post("/api/v1/sandboxes", body);
+fn invalid_requests_are_refused() {
+    let server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
+    let create = |body: &Value| server.post("/api/v1/sandboxes", body);
     for (field, value) in
         [("snapshot", json!("nonsense")), ("provider", json!("magic")), ("materialize", json!("now"))]
     {
@@ -219,7 +220,7 @@ fn what_makes_no_sense_is_refused() {
     }
     let copy = create(&json!({ "template": "base", "snapshot": snapshot, "provider": "copy" }));
     assert_eq!(done(&copy, 201)["provider"], "copy");
-    assert!(house.get("/api/v1/sandboxes").json()["total"].as_u64().unwrap() <= 2);
+    assert!(server.get("/api/v1/sandboxes").json()["total"].as_u64().unwrap() <= 2);
     let id = text(&copy.json(), "id");
     for (path, body) in [
         ("commit", json!({ "message": "x".repeat(70_000) })),
@@ -228,26 +229,26 @@ fn what_makes_no_sense_is_refused() {
         ("fork", json!({ "count": 5_000 })),
         ("restore", json!({})),
     ] {
-        let refused = ask(&house, KEY, &format!("{id}/{path}"), &body);
+        let refused = ask(&server, KEY, &format!("{id}/{path}"), &body);
         assert_eq!(refused.status, 400, "{path} {}", refused.body);
     }
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
-    let refused = ask(&house, KEY, &format!("{id}/restore"), &json!({ "snapshot": unknown }));
+    let refused = ask(&server, KEY, &format!("{id}/restore"), &json!({ "snapshot": unknown }));
     assert_eq!(refused.status, 404, "{}", refused.body);
-    assert_eq!(house.out(&id, "cat src/main"), "first\n");
+    assert_eq!(server.out(&id, "cat src/main"), "first\n");
 }
 
 /// No mount and no directory of a workspace that no sandbox has; nothing stands still.
-fn assert_tidy(house: &House) {
-    let rows = house.get("/api/v1/sandboxes?limit=100").json();
+fn assert_tidy(server: &TestServer) {
+    let rows = server.get("/api/v1/sandboxes?limit=100").json();
     let ids: Vec<String> = rows["items"].as_array().unwrap().iter().map(|row| text(row, "id")).collect();
     // The files of deleted sandboxes go behind the answer.
-    soon("no workspace is nobody's", || house.workspaces().iter().all(|name| ids.contains(name)));
-    let holder = match Process::read(&house.path().join("holder")) {
+    soon("no workspace is nobody's", || server.workspaces().iter().all(|name| ids.contains(name)));
+    let holder = match Process::read(&server.path().join("holder")) {
         Ok(Some(held)) => Holder::Process(held),
         _ => Holder::Machine,
     };
-    let mounted = overlay::mounted(&holder, &house.path().join("workspaces")).unwrap();
+    let mounted = overlay::mounted(&holder, &server.path().join("workspaces")).unwrap();
     for path in &mounted {
         let path = path.to_string_lossy();
         assert!(ids.iter().any(|id| path.contains(id.as_str())), "{path} is mounted for nobody");
@@ -255,105 +256,105 @@ fn assert_tidy(house: &House) {
     let mut uppers: Vec<_> = mounted.iter().map(|path| path.with_file_name("upper")).collect();
     uppers.dedup();
     assert_eq!(uppers.len(), mounted.len(), "an upper is mounted twice: {mounted:?}");
-    for id in house.places() {
-        assert!(!house.path().join("sandboxes").join(&id).join("frozen").exists(), "{id} stands still");
+    for id in server.places() {
+        assert!(!server.path().join("sandboxes").join(&id).join("frozen").exists(), "{id} stands still");
     }
 }
 
 #[test]
-fn what_was_written_outlives_a_crash_of_the_machine() {
-    let mut house = House::new();
-    let snapshot = upload(&house, KEY, &some_files());
-    let (over, alone) = (from(&house, &snapshot), house.create());
-    house.out(&over, "echo second > src/main; rm README");
-    house.out(&alone, "echo precious > file");
-    house.end_all();
-    house.start();
+fn written_files_survive_a_machine_crash() {
+    let mut server = TestServer::new();
+    let snapshot = upload(&server, KEY, &some_files());
+    let (over, alone) = (from(&server, &snapshot), server.create());
+    server.out(&over, "echo second > src/main; rm README");
+    server.out(&alone, "echo precious > file");
+    server.end_all();
+    server.start();
     for (id, path, content) in [(&over, "src/main", "second\n"), (&alone, "file", "precious\n")] {
-        soon("it is given up", || house.sandbox(id)["state"] == "stopped");
-        let kept = commit(&house, id);
-        let read = house.get(&format!("/api/v1/snapshots/{kept}/files/{path}"));
+        soon("it is given up", || server.sandbox(id)["state"] == "stopped");
+        let kept = commit(&server, id);
+        let read = server.get(&format!("/api/v1/snapshots/{kept}/files/{path}"));
         assert_eq!((read.status, read.body.as_str()), (200, content));
-        let forked = done(&ask(&house, KEY, &format!("{id}/fork"), &json!({ "count": 1 })), 201);
-        assert_eq!(house.out(&text(&forked["sandboxes"][0], "id"), &format!("cat {path}")), content);
-        house.delete(id);
+        let forked = done(&ask(&server, KEY, &format!("{id}/fork"), &json!({ "count": 1 })), 201);
+        assert_eq!(server.out(&text(&forked["sandboxes"][0], "id"), &format!("cat {path}")), content);
+        server.delete(id);
     }
-    assert_tidy(&house);
+    assert_tidy(&server);
 }
 
 fn rounds() -> u64 {
     if full() { 60 } else { 10 }
 }
 
-/// What is done with a sandbox when the server is killed.
-fn killed_during(step: impl Fn(&House, &str, &str) + Sync) {
-    let mut house = House::with(&[("MAX_SANDBOXES", "1000"), ("RATE_LIMIT", "off")]);
-    let base = upload(&house, KEY, &some_files());
-    let id = from(&house, &base);
+/// Operation on a sandbox during which the server is killed.
+fn killed_during(step: impl Fn(&TestServer, &str, &str) + Sync) {
+    let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000"), ("RATE_LIMIT", "off")]);
+    let base = upload(&server, KEY, &some_files());
+    let id = from(&server, &base);
     for round in 0..rounds() {
         let number = format!("{round}");
         // A restore may have been finished or not; what is written now is there in any case.
-        house.out(&id, &format!("echo {number} > number; echo x > x-{number}"));
-        let kept = commit(&house, &id);
+        server.out(&id, &format!("echo {number} > number; echo x > x-{number}"));
+        let kept = commit(&server, &id);
         std::thread::scope(|scope| {
-            scope.spawn(|| step(&house, &id, &kept));
+            scope.spawn(|| step(&server, &id, &kept));
             std::thread::sleep(Duration::from_millis(round * 7 % 40));
-            house.signal(Signal::KILL);
+            server.signal(Signal::KILL);
         });
-        house.wait();
-        house.start();
-        soon("the guest is back", || house.sandbox(&id)["agentConnected"] == true);
+        server.wait();
+        server.start();
+        soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
         soon("nothing is on its way", || {
-            let rows = house.get("/api/v1/sandboxes?limit=100").json();
+            let rows = server.get("/api/v1/sandboxes?limit=100").json();
             let rows = rows["items"].as_array().unwrap().clone();
             rows.iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
         });
-        assert_tidy(&house);
+        assert_tidy(&server);
         // Nothing that was acknowledged is lost.
-        let content = house.get(&format!("/api/v1/snapshots/{kept}/files/number"));
+        let content = server.get(&format!("/api/v1/snapshots/{kept}/files/number"));
         assert_eq!(content.body, format!("{number}\n"));
-        assert_eq!(house.out(&id, "cat number"), format!("{number}\n"));
-        let rows = house.get("/api/v1/sandboxes?limit=100").json();
+        assert_eq!(server.out(&id, "cat number"), format!("{number}\n"));
+        let rows = server.get("/api/v1/sandboxes?limit=100").json();
         for row in rows["items"].as_array().unwrap().iter().filter(|row| row["id"] != json!(id)) {
-            house.delete(&text(row, "id"));
+            server.delete(&text(row, "id"));
         }
-        soon("the others are gone", || house.workspaces() == std::slice::from_ref(&id));
+        soon("the others are gone", || server.workspaces() == std::slice::from_ref(&id));
     }
 }
 
-fn try_to_ask(house: &House, path: &str, body: &Value) {
+fn try_to_ask(server: &TestServer, path: &str, body: &Value) {
     let path = format!("/api/v1/sandboxes/{path}");
-    drop(house.call("POST", &path).json(&body.to_string()).try_send());
+    drop(server.call("POST", &path).json(&body.to_string()).try_send());
 }
 
 #[test]
 fn killed_while_commits_are_made() {
-    killed_during(|house, id, _| {
+    killed_during(|server, id, _| {
         for _ in 0..20 {
-            try_to_ask(house, &format!("{id}/commit"), &json!({ "message": "again" }));
+            try_to_ask(server, &format!("{id}/commit"), &json!({ "message": "again" }));
         }
     });
 }
 
 #[test]
 fn killed_while_a_sandbox_is_restored() {
-    killed_during(|house, id, kept| {
+    killed_during(|server, id, kept| {
         for _ in 0..10 {
-            try_to_ask(house, &format!("{id}/restore"), &json!({ "snapshot": kept }));
+            try_to_ask(server, &format!("{id}/restore"), &json!({ "snapshot": kept }));
         }
     });
 }
 
 #[test]
 fn killed_while_sandboxes_are_forked_and_removed() {
-    killed_during(|house, id, _| {
+    killed_during(|server, id, _| {
         let path = format!("/api/v1/sandboxes/{id}/fork");
         for _ in 0..5 {
-            let forked = house.call("POST", &path).json(r#"{"count":3}"#).try_send();
+            let forked = server.call("POST", &path).json(r#"{"count":3}"#).try_send();
             let Some(forked) = forked.filter(|answer| answer.status == 201) else { return };
             for fork in forked.json()["sandboxes"].as_array().unwrap() {
                 let path = format!("/api/v1/sandboxes/{}", text(fork, "id"));
-                drop(house.call("DELETE", &path).try_send());
+                drop(server.call("DELETE", &path).try_send());
             }
         }
     });

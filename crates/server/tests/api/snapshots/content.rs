@@ -1,11 +1,11 @@
-//! What is in snapshots: trees, files, differences.
+//! Content of snapshots: trees, files, differences.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 
-use super::Shop;
+use super::SnapshotServer;
 use super::archive::Archive;
 use super::uploads::noise;
 
@@ -14,11 +14,11 @@ fn names(listing: &serde_json::Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_uploaded_is_listed_read_compared_and_removed() {
-    let shop = Shop::new();
+fn an_upload_is_listed_read_compared_and_removed() {
+    let fixture = SnapshotServer::new();
     let first =
         Archive::new().file("src/main.rs", "fn main() {}\n").file("old", "1\n2\n3\n").symlink("link", "src");
-    let answer = shop.upload("?message=the%20first&label=kind=a&label=run=7", &first.bytes());
+    let answer = fixture.upload("?message=the%20first&label=kind=a&label=run=7", &first.bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
     let first = answer.json();
     assert_eq!(
@@ -31,10 +31,10 @@ fn what_is_uploaded_is_listed_read_compared_and_removed() {
         .program("src/main.rs", "fn main() {}\n")
         .file("new", "1\n2\n3\n")
         .file("Cargo.toml", "x");
-    let second = shop.made(&second);
+    let second = fixture.made(&second);
     let first = first["id"].as_str().unwrap();
 
-    let list = shop.found("snapshots");
+    let list = fixture.found("snapshots");
     let ids: Vec<_> = list["items"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect();
     assert_eq!((ids, &list["total"]), (vec![second.as_str(), first], &2.into()));
     for (query, total) in [
@@ -44,20 +44,20 @@ fn what_is_uploaded_is_listed_read_compared_and_removed() {
         ("?reference=main", 0),
         ("?page=2&limit=1", 2),
     ] {
-        assert_eq!(shop.found(&format!("snapshots{query}"))["total"], total, "{query}");
+        assert_eq!(fixture.found(&format!("snapshots{query}"))["total"], total, "{query}");
     }
-    assert_eq!(shop.found(&format!("snapshots/{first}"))["tree"].as_str().unwrap().len(), 64);
+    assert_eq!(fixture.found(&format!("snapshots/{first}"))["tree"].as_str().unwrap().len(), 64);
 
-    let root = shop.found(&format!("snapshots/{first}/tree"));
+    let root = fixture.found(&format!("snapshots/{first}/tree"));
     assert_eq!((names(&root), &root["entry"]["kind"]), (vec!["link", "old", "src"], &"directory".into()));
     assert_eq!((&root["items"][0]["target"], &root["items"][1]["mode"]), (&"src".into(), &"0644".into()));
-    assert_eq!(shop.found(&format!("snapshots/{first}/tree/"))["items"], root["items"]);
-    assert_eq!(names(&shop.found(&format!("snapshots/{first}/tree/src/"))), ["main.rs"]);
-    let file = shop.found(&format!("snapshots/{first}/tree/src/main.rs"));
+    assert_eq!(fixture.found(&format!("snapshots/{first}/tree/"))["items"], root["items"]);
+    assert_eq!(names(&fixture.found(&format!("snapshots/{first}/tree/src/"))), ["main.rs"]);
+    let file = fixture.found(&format!("snapshots/{first}/tree/src/main.rs"));
     assert_eq!((&file["entry"]["size"], file.get("items")), (&13.into(), None));
-    assert_eq!(shop.get(&format!("snapshots/{first}/files/src/main.rs")).body, "fn main() {}\n");
+    assert_eq!(fixture.get(&format!("snapshots/{first}/files/src/main.rs")).body, "fn main() {}\n");
 
-    let plain = shop.found(&format!("snapshots/{first}/diff/{second}"));
+    let plain = fixture.found(&format!("snapshots/{first}/diff/{second}"));
     let changes: Vec<_> = plain["entries"]
         .as_array()
         .unwrap()
@@ -74,41 +74,41 @@ fn what_is_uploaded_is_listed_read_compared_and_removed() {
         ]
     );
     assert_eq!((&plain["entries"][2]["renamed_from"], &plain["truncated"]), (&"old".into(), &false.into()));
-    let cut = shop.found(&format!("snapshots/{first}/diff/{second}?limit=3&insight=true"));
+    let cut = fixture.found(&format!("snapshots/{first}/diff/{second}?limit=3&insight=true"));
     assert_eq!(
         (cut["entries"].as_array().unwrap().len(), &cut["total"], &cut["truncated"]),
         (3, &4.into(), &true.into())
     );
     assert_eq!(cut["totals"]["notes"]["became_executable"], 1, "of what is left out, too: {cut}");
     assert_eq!(cut["entries"][0]["notes"][0]["code"], "dependency_manifest");
-    let patch = shop.get(&format!("snapshots/{first}/diff/{second}?patch=true&limit=1"));
+    let patch = fixture.get(&format!("snapshots/{first}/diff/{second}?patch=true&limit=1"));
     assert_eq!(
         (patch.header("content-type"), patch.header("x-truncated")),
         (Some("text/x-diff"), Some("true"))
     );
     assert!(patch.body.contains("+++ b/Cargo.toml"), "{}", patch.body);
-    let same = shop.found(&format!("snapshots/{first}/diff/{first}"));
+    let same = fixture.found(&format!("snapshots/{first}/diff/{first}"));
     assert_eq!((&same["total"], &same["from"]), (&0.into(), &same["to"]));
     for query in ["insight=true&patch=true", "limit=0", "limit=10001", "insight=1", "what=1"] {
-        let answer = shop.get(&format!("snapshots/{first}/diff/{second}?{query}"));
+        let answer = fixture.get(&format!("snapshots/{first}/diff/{second}?{query}"));
         assert_eq!(answer.error(), "INVALID_REQUEST", "{query}");
     }
 
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
     for path in ["", "/tree", "/tree/src", "/files/old", &format!("/diff/{second}")] {
-        assert_eq!(shop.get(&format!("snapshots/{first}{path}")).error(), "SNAPSHOT_NOT_FOUND", "{path}");
+        assert_eq!(fixture.get(&format!("snapshots/{first}{path}")).error(), "SNAPSHOT_NOT_FOUND", "{path}");
     }
-    assert_eq!(shop.found("snapshots")["total"], 1);
+    assert_eq!(fixture.found("snapshots")["total"], 1);
 }
 
 #[test]
 fn ranges_of_files_are_served() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let content: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
     let archive = Archive::new().file("big", &content).file("again", &content).file("empty", "");
-    let id = shop.made(&archive);
+    let id = fixture.made(&archive);
     let big = format!("snapshots/{id}/files/big");
-    let whole = shop.get(&big);
+    let whole = fixture.get(&big);
     assert_eq!((whole.status, whole.body == content), (200, true));
     let tag = whole.header("etag").unwrap();
     for (name, value) in [
@@ -119,7 +119,7 @@ fn ranges_of_files_are_served() {
     ] {
         assert_eq!(whole.header(name), Some(value), "{name}");
     }
-    assert_eq!(shop.get(&format!("snapshots/{id}/files/again")).header("etag"), Some(tag));
+    assert_eq!(fixture.get(&format!("snapshots/{id}/files/again")).header("etag"), Some(tag));
     let size = content.len();
     for (range, from, to) in [
         ("bytes=0-0", 0, 1),
@@ -127,7 +127,7 @@ fn ranges_of_files_are_served() {
         ("bytes=-7", size - 7, size),
         ("bytes=100-", 100, size),
     ] {
-        let part = shop.call("GET", &big).header("range", range).send();
+        let part = fixture.call("GET", &big).header("range", range).send();
         assert_eq!((part.status, part.body == content[from..to]), (206, true), "{range}");
         let expected = format!("bytes {from}-{}/{size}", to - 1);
         assert_eq!(part.header("content-range"), Some(expected.as_str()));
@@ -138,12 +138,12 @@ fn ranges_of_files_are_served() {
         (&big, "bytes=-0".to_owned()),
         (&format!("snapshots/{id}/files/empty"), "bytes=0-".to_owned()),
     ] {
-        let answer = shop.call("GET", path).header("range", &range).send();
+        let answer = fixture.call("GET", path).header("range", &range).send();
         assert_eq!((answer.status, answer.error().as_str()), (416, "RANGE_NOT_SATISFIABLE"), "{range}");
         assert!(answer.header("content-range").unwrap().starts_with("bytes */"));
     }
     for several in ["bytes=0-1,5-6", "lines=1-2"] {
-        assert_eq!(shop.call("GET", &big).header("range", several).send().status, 200);
+        assert_eq!(fixture.call("GET", &big).header("range", several).send().status, 200);
     }
     for (name, value, status) in [
         ("if-none-match", tag, 304),
@@ -151,48 +151,48 @@ fn ranges_of_files_are_served() {
         ("if-none-match", &format!("\"other\", W/{tag}"), 304),
         ("if-none-match", "\"other\"", 200),
     ] {
-        let answer = shop.call("GET", &big).header(name, value).send();
+        let answer = fixture.call("GET", &big).header(name, value).send();
         assert_eq!((answer.status, answer.body.is_empty()), (status, status == 304), "{value}");
     }
     for (known, status) in [(tag, 206), ("\"other\"", 200)] {
-        let call = shop.call("GET", &big).header("range", "bytes=0-1").header("if-range", known);
+        let call = fixture.call("GET", &big).header("range", "bytes=0-1").header("if-range", known);
         assert_eq!(call.send().status, status, "{known}");
     }
-    let head = shop.call("HEAD", &big).send();
+    let head = fixture.call("HEAD", &big).send();
     assert_eq!((head.status, head.body.as_str(), head.header("etag")), (200, "", Some(tag)));
     assert_eq!(head.header("content-length"), Some(size.to_string().as_str()));
-    assert_eq!(shop.get(&format!("snapshots/{id}/files/empty")).body, "");
+    assert_eq!(fixture.get(&format!("snapshots/{id}/files/empty")).body, "");
 }
 
 #[test]
 fn a_reader_that_goes_away_or_waits_holds_nobody_up() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("big", vec![b'x'; 20 << 20]).file("small", "here"));
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("big", vec![b'x'; 20 << 20]).file("small", "here"));
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
-        let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+        let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
         let request = format!(
             "GET /api/v1/snapshots/{id}/files/big HTTP/1.1\r\nhost: a\r\nx-api-key: {}\r\n\r\n",
-            shop.key
+            fixture.key
         );
         stream.write_all(request.as_bytes()).unwrap();
         stream.read_exact(&mut [0; 100]).unwrap();
         slow.push(stream);
     }
     slow.truncate(20);
-    assert_eq!(shop.get(&format!("snapshots/{id}/files/small")).body, "here");
-    assert_eq!(shop.upload("", &Archive::new().file("a", "b").bytes()).status, 201);
+    assert_eq!(fixture.get(&format!("snapshots/{id}/files/small")).body, "here");
+    assert_eq!(fixture.upload("", &Archive::new().file("a", "b").bytes()).status, 201);
 }
 
 #[test]
-fn what_is_no_file_says_what_it_is() {
-    let shop = Shop::new();
+fn reading_a_directory_or_symlink_as_a_file_names_its_kind() {
+    let fixture = SnapshotServer::new();
     let archive = Archive::new()
         .file("dir/file", "x")
         .symlink("to-file", "dir/file")
         .symlink("to-dir", "dir")
         .symlink("out", "/etc");
-    let id = shop.made(&archive);
+    let id = fixture.made(&archive);
     for (path, name, told) in [
         ("dir", "NOT_A_FILE", "is a directory"),
         ("", "NOT_A_FILE", "is a directory"),
@@ -206,25 +206,25 @@ fn what_is_no_file_says_what_it_is() {
         ("a%00b", "INVALID_REQUEST", "not a path"),
         ("a%zz", "INVALID_REQUEST", "two hexadecimal digits"),
     ] {
-        let answer = shop.get(&format!("snapshots/{id}/files/{path}"));
+        let answer = fixture.get(&format!("snapshots/{id}/files/{path}"));
         assert_eq!(answer.error(), name, "{path}");
         assert!(answer.body.contains(told), "{path}: {}", answer.body);
     }
-    let link = shop.get(&format!("snapshots/{id}/files/to-file")).json();
+    let link = fixture.get(&format!("snapshots/{id}/files/to-file")).json();
     assert_eq!(link["error"]["details"]["target"], "dir/file");
-    assert_eq!(shop.found(&format!("snapshots/{id}/tree/to-file"))["entry"]["target"], "dir/file");
-    assert_eq!(shop.get(&format!("snapshots/{id}/tree/to-dir/file")).error(), "PATH_NOT_FOUND");
+    assert_eq!(fixture.found(&format!("snapshots/{id}/tree/to-file"))["entry"]["target"], "dir/file");
+    assert_eq!(fixture.get(&format!("snapshots/{id}/tree/to-dir/file")).error(), "PATH_NOT_FOUND");
 }
 
 #[test]
 fn names_may_be_any_bytes() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let archive = Archive::new()
         .file(b"d/\xff\xfe", "no text")
         .file("d/per cent%20", "per cent")
         .file("d/ü+?#", "signs")
         .file("d/a\"b\n", "quoted");
-    let id = shop.made(&archive);
+    let id = fixture.made(&archive);
     for (path, content) in [
         ("d/%FF%fe", "no text"),
         ("d/per%20cent%2520", "per cent"),
@@ -232,25 +232,25 @@ fn names_may_be_any_bytes() {
         ("d%2F%c3%bc%2B%3f%23", "signs"),
         ("d//./a%22b%0A", "quoted"),
     ] {
-        let answer = shop.get(&format!("snapshots/{id}/files/{path}"));
+        let answer = fixture.get(&format!("snapshots/{id}/files/{path}"));
         assert_eq!((answer.status, answer.body.as_str()), (200, content), "{path}");
     }
-    let tree = shop.found(&format!("snapshots/{id}/tree/d"));
+    let tree = fixture.found(&format!("snapshots/{id}/tree/d"));
     assert_eq!(names(&tree), [r#""a\"b\n""#, "per cent%20", "ü+?#", r#""\377\376""#]);
-    let entry = shop.found(&format!("snapshots/{id}/tree/d/%FF%FE"));
+    let entry = fixture.found(&format!("snapshots/{id}/tree/d/%FF%FE"));
     assert_eq!(entry["entry"]["size"], 7);
-    assert_eq!(shop.get(&format!("snapshots/{id}/files/d/%FF")).error(), "PATH_NOT_FOUND");
+    assert_eq!(fixture.get(&format!("snapshots/{id}/files/d/%FF")).error(), "PATH_NOT_FOUND");
 }
 
 #[test]
 fn a_huge_directory_comes_in_pages() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let count = 5_000;
     let archive = (0..count).fold(Archive::new(), |archive, n| archive.file(format!("many/{n:05}"), ""));
-    let id = shop.made(&archive);
+    let id = fixture.made(&archive);
     let mut seen = Vec::new();
     for page in 1.. {
-        let listing = shop.found(&format!("snapshots/{id}/tree/many?limit=999&page={page}"));
+        let listing = fixture.found(&format!("snapshots/{id}/tree/many?limit=999&page={page}"));
         assert_eq!((&listing["total"], &listing["entry"]["size"]), (&count.into(), &count.into()));
         let names = names(&listing);
         if names.is_empty() {
@@ -259,10 +259,10 @@ fn a_huge_directory_comes_in_pages() {
         seen.extend(names.into_iter().map(str::to_owned));
     }
     assert!(seen.is_sorted() && seen.len() == count, "{}", seen.len());
-    assert_eq!(names(&shop.found(&format!("snapshots/{id}/tree/many"))).len(), 100);
+    assert_eq!(names(&fixture.found(&format!("snapshots/{id}/tree/many"))).len(), 100);
     for query in ["page=0", "limit=0", "limit=1001", "page=-1", "page=x", "after=5"] {
         assert_eq!(
-            shop.get(&format!("snapshots/{id}/tree/many?{query}")).error(),
+            fixture.get(&format!("snapshots/{id}/tree/many?{query}")).error(),
             "INVALID_REQUEST",
             "{query}"
         );
@@ -270,36 +270,36 @@ fn a_huge_directory_comes_in_pages() {
 }
 
 #[test]
-fn what_is_unknown_is_not_found() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("a", "b"));
+fn unknown_snapshots_and_paths_are_not_found() {
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let other = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     for unknown in [other, "main", &id[..12], "..", "%FF", "0"] {
         for end in ["", "/tree", "/tree/a", "/files/a"] {
             if unknown == "%FF" && end.is_empty() {
                 continue;
             }
-            let answer = shop.get(&format!("snapshots/{unknown}{end}"));
+            let answer = fixture.get(&format!("snapshots/{unknown}{end}"));
             assert_eq!(answer.error(), "SNAPSHOT_NOT_FOUND", "{unknown}{end}");
         }
         if unknown != "%FF" {
             for pair in [format!("{unknown}/diff/{id}"), format!("{id}/diff/{unknown}")] {
-                assert_eq!(shop.get(&format!("snapshots/{pair}")).error(), "SNAPSHOT_NOT_FOUND", "{pair}");
+                assert_eq!(fixture.get(&format!("snapshots/{pair}")).error(), "SNAPSHOT_NOT_FOUND", "{pair}");
             }
-            let gone = shop.call("DELETE", &format!("snapshots/{unknown}")).send();
+            let gone = fixture.call("DELETE", &format!("snapshots/{unknown}")).send();
             assert_eq!(gone.error(), "SNAPSHOT_NOT_FOUND", "{unknown}");
         }
     }
     for query in ["page=0", "limit=101", "label=a", "labels=a=b", "limit=x"] {
-        assert_eq!(shop.get(&format!("snapshots?{query}")).error(), "INVALID_REQUEST", "{query}");
+        assert_eq!(fixture.get(&format!("snapshots?{query}")).error(), "INVALID_REQUEST", "{query}");
     }
 }
 
 #[test]
-fn what_is_damaged_is_never_passed_on() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("big", noise(5, 4 << 20)));
-    let packs = std::fs::read_dir(shop.house.path().join("store/packs")).unwrap();
+fn damaged_content_is_never_returned() {
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("big", noise(5, 4 << 20)));
+    let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
     for pack in packs.map(|pack| pack.unwrap().path()) {
         let file = File::options().write(true).open(pack).unwrap();
         let length = file.metadata().unwrap().len();
@@ -310,13 +310,13 @@ fn what_is_damaged_is_never_passed_on() {
     let big = format!("snapshots/{id}/files/big");
     // Which parts of the file lie there depends on who was first to write.
     let parts = (0..4 << 20).step_by(100_000).map(|at| {
-        let part = shop.call("GET", &big).header("range", &format!("bytes={at}-{}", at + 100)).send();
+        let part = fixture.call("GET", &big).header("range", &format!("bytes={at}-{}", at + 100)).send();
         assert!(!part.body.contains("??????"));
         part.status == 206 || part.error() != "SNAPSHOT_DAMAGED"
     });
     let intact = parts.filter(|is_intact| *is_intact).count();
     assert!((1..42).contains(&intact), "{intact}");
-    let whole = shop.get(&big);
+    let whole = fixture.get(&big);
     let all = String::from_utf8_lossy(&noise(5, 4 << 20)).len();
     assert!(whole.status != 200 || whole.body.len() < all);
     assert!(!whole.body.contains("??????"));

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::Shop;
+use super::SnapshotServer;
 use super::archive::Archive;
 
-impl Shop {
+impl SnapshotServer {
     #[track_caller]
     fn step(&self, body: &Value) -> Value {
         let answer = self.post("episodes", body);
@@ -20,11 +20,11 @@ fn rewards(list: &Value) -> Vec<f64> {
 
 #[test]
 fn a_search_is_kept_step_by_step() {
-    let mut shop = Shop::new();
-    shop.key = shop.key_of("alice", "user");
-    let start = shop.made(&Archive::new().file("lib.rs", "fn a() {}\n"));
-    let next = shop.made(&Archive::new().file("lib.rs", "fn a() {}\nfn b() {}\n").program("run.sh", "x"));
-    let root = shop.step(&json!({"snapshot": start, "action": "begin", "reward": 0}));
+    let mut fixture = SnapshotServer::new();
+    fixture.key = fixture.key_of("alice", "user");
+    let start = fixture.made(&Archive::new().file("lib.rs", "fn a() {}\n"));
+    let next = fixture.made(&Archive::new().file("lib.rs", "fn a() {}\nfn b() {}\n").program("run.sh", "x"));
+    let root = fixture.step(&json!({"snapshot": start, "action": "begin", "reward": 0}));
     assert_eq!(
         (&root["visits"], &root["parent"], root.get("insight"), root.get("data")),
         (&1.into(), &Value::Null, None, None)
@@ -34,7 +34,7 @@ fn a_search_is_kept_step_by_step() {
             "snapshot": next, "parent": parent["id"], "action": "add b", "reward": reward, "visits": visits,
             "data": {"model": "m", "tokens": [1, 2]}, "insight": true,
         });
-        shop.step(&body)
+        fixture.step(&body)
     };
     let (low, high) = (child(0.25, 9, &root), child(0.75, 1, &root));
     let last = child(0.5, 1, &high);
@@ -45,7 +45,8 @@ fn a_search_is_kept_step_by_step() {
     );
     assert_eq!(low["insight"]["entries"][1]["notes"][0]["code"], "became_executable");
 
-    let at = |step: &Value, end: &str| shop.found(&format!("episodes/{}{end}", step["id"].as_str().unwrap()));
+    let at =
+        |step: &Value, end: &str| fixture.found(&format!("episodes/{}{end}", step["id"].as_str().unwrap()));
     assert_eq!(at(&low, ""), low);
     assert_eq!(rewards(&at(&last, "/path")), [0.0, 0.75, 0.5]);
     let children = at(&root, "/children");
@@ -57,16 +58,16 @@ fn a_search_is_kept_step_by_step() {
     assert_eq!(at(&low, "/best")["id"], low["id"]);
 
     // What a removed snapshot led to is gone with it, for its owner.
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{start}")).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{start}")).send().status, 204);
     assert_eq!(rewards(&at(&last, "/path")), [0.75, 0.5]);
-    let gone = shop.get(&format!("episodes/{}", root["id"].as_str().unwrap()));
+    let gone = fixture.get(&format!("episodes/{}", root["id"].as_str().unwrap()));
     assert_eq!(gone.error(), "EPISODE_NOT_FOUND");
 }
 
 #[test]
 fn steps_that_make_no_sense_are_refused() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("a", "b"));
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     for (name, body) in [
         ("SNAPSHOT_NOT_FOUND", json!({"snapshot": unknown, "action": "a", "reward": 1})),
@@ -80,27 +81,27 @@ fn steps_that_make_no_sense_are_refused() {
         ("INVALID_REQUEST", json!({"snapshot": id, "action": "a", "reward": 1, "data": [1]})),
         ("INVALID_REQUEST", json!({"snapshot": id, "action": "a", "reward": 1, "more": 1})),
     ] {
-        assert_eq!(shop.post("episodes", &body).error(), name, "{body}");
+        assert_eq!(fixture.post("episodes", &body).error(), name, "{body}");
     }
     let huge = format!(r#"{{"snapshot":"{id}","action":"a","reward":1e999}}"#);
-    assert_eq!(shop.call("POST", "episodes").json(&huge).send().error(), "INVALID_REQUEST");
+    assert_eq!(fixture.call("POST", "episodes").json(&huge).send().error(), "INVALID_REQUEST");
     for end in ["", "/path", "/children", "/best"] {
         for wrong in [unknown, "x"] {
-            assert_eq!(shop.get(&format!("episodes/{wrong}{end}")).error(), "EPISODE_NOT_FOUND");
+            assert_eq!(fixture.get(&format!("episodes/{wrong}{end}")).error(), "EPISODE_NOT_FOUND");
         }
     }
-    let step = shop.step(&json!({"snapshot": id, "action": "a", "reward": 1}));
+    let step = fixture.step(&json!({"snapshot": id, "action": "a", "reward": 1}));
     let children = format!("episodes/{}/children?limit=0", step["id"].as_str().unwrap());
-    assert_eq!(shop.get(&children).error(), "INVALID_REQUEST");
+    assert_eq!(fixture.get(&children).error(), "INVALID_REQUEST");
 }
 
 #[test]
 fn a_step_holds_no_more_than_its_limit_and_says_so() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("a", "b"));
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let fits = "x".repeat((64 << 10) - 20);
-    shop.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
-    shop.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_500]}}));
+    fixture.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
+    fixture.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_500]}}));
     let half = "x".repeat(33 << 10);
     // A control character is stored as six.
     let control = "\u{1}".repeat(11 << 10);
@@ -113,7 +114,7 @@ fn a_step_holds_no_more_than_its_limit_and_says_so() {
         ("data", json!({"snapshot": id, "action": half, "reward": 1, "data": {"x": half}})),
         ("action", json!({"snapshot": id, "action": control, "reward": 1})),
     ] {
-        let refused = shop.post("episodes", &body);
+        let refused = fixture.post("episodes", &body);
         assert_eq!((refused.status, refused.error()), (413, "PAYLOAD_TOO_LARGE".to_owned()));
         let details = &refused.json()["error"]["details"];
         assert_eq!((&details["field"], &details["limit"]), (&field.into(), &65_536.into()));
@@ -122,13 +123,13 @@ fn a_step_holds_no_more_than_its_limit_and_says_so() {
 
 #[test]
 fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
-    let mut shop = Shop::with(&[("MAX_EPISODE_BYTES_PER_OWNER", "100k")]);
-    let admin = shop.key.clone();
-    shop.key = shop.key_of("alice", "user");
-    let id = shop.made(&Archive::new().file("a", "b"));
+    let mut fixture = SnapshotServer::with(&[("MAX_EPISODE_BYTES_PER_OWNER", "100k")]);
+    let admin = fixture.key.clone();
+    fixture.key = fixture.key_of("alice", "user");
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let body = json!({"snapshot": id, "action": "x".repeat(40 << 10), "reward": 1});
-    let (first, _second) = (shop.step(&body), shop.step(&body));
-    let refused = shop.post("episodes", &body);
+    let (first, _second) = (fixture.step(&body), fixture.step(&body));
+    let refused = fixture.post("episodes", &body);
     assert_eq!((refused.status, refused.error()), (429, "EPISODE_LIMIT_EXCEEDED".to_owned()));
     let details = &refused.json()["error"]["details"];
     assert_eq!(
@@ -136,21 +137,21 @@ fn the_steps_of_an_owner_have_no_more_bytes_than_allowed() {
         (&(100 << 10).into(), &"MAX_EPISODE_BYTES_PER_OWNER".into())
     );
     // What was refused is not in the store, a small one has room, and administrators have no limit.
-    assert_eq!(shop.call_as(&admin, "POST", "episodes").json(&body.to_string()).send().status, 201);
-    shop.step(&json!({"snapshot": id, "action": "small", "reward": 1}));
+    assert_eq!(fixture.call_as(&admin, "POST", "episodes").json(&body.to_string()).send().status, 201);
+    fixture.step(&json!({"snapshot": id, "action": "small", "reward": 1}));
     let path = format!("episodes/{}", first["id"].as_str().unwrap());
-    assert_eq!(shop.call("DELETE", &path).send().status, 204);
-    shop.step(&body);
+    assert_eq!(fixture.call("DELETE", &path).send().status, 204);
+    fixture.step(&body);
 }
 
 #[test]
 fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
-    let mut shop = Shop::with(&[("MAX_EPISODES_PER_OWNER", "3")]);
-    let admin = shop.key.clone();
-    shop.key = shop.key_of("alice", "user");
-    let id = shop.made(&Archive::new().file("a", "b"));
+    let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "3")]);
+    let admin = fixture.key.clone();
+    fixture.key = fixture.key_of("alice", "user");
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let add = |parent: &Value| {
-        shop.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
+        fixture.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
     };
     let root = add(&Value::Null).json();
     let child = add(&root["id"]).json();
@@ -159,81 +160,84 @@ fn an_owner_has_no_more_steps_than_allowed_until_some_are_deleted() {
     assert_eq!((refused.status, refused.error()), (429, "EPISODE_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.json()["error"]["details"]["limit"], 3);
     // Nor has that to do with others.
-    let bob = shop.key_of("bob", "user");
-    let theirs = shop.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("c", "d").bytes()).send();
+    let bob = fixture.key_of("bob", "user");
+    let theirs =
+        fixture.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("c", "d").bytes()).send();
     let body = json!({"snapshot": theirs.json()["id"], "action": "b", "reward": 1}).to_string();
-    assert_eq!(shop.call_as(&bob, "POST", "episodes").json(&body).send().status, 201);
+    assert_eq!(fixture.call_as(&bob, "POST", "episodes").json(&body).send().status, 201);
 
     // A step goes with all after it.
     let at = |step: &Value| format!("episodes/{}", step["id"].as_str().unwrap());
-    assert_eq!(shop.call_as(&bob, "DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
-    assert_eq!(shop.call("DELETE", &at(&child)).send().status, 204);
-    assert_eq!(shop.get(&at(&leaf)).error(), "EPISODE_NOT_FOUND");
-    assert_eq!(shop.call("DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
-    assert_eq!(shop.found(&format!("{}/children", at(&root)))["total"], 0);
+    assert_eq!(fixture.call_as(&bob, "DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
+    assert_eq!(fixture.call("DELETE", &at(&child)).send().status, 204);
+    assert_eq!(fixture.get(&at(&leaf)).error(), "EPISODE_NOT_FOUND");
+    assert_eq!(fixture.call("DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
+    assert_eq!(fixture.found(&format!("{}/children", at(&root)))["total"], 0);
     assert_eq!((add(&root["id"]).status, add(&root["id"]).status, add(&root["id"]).status), (201, 201, 429));
 
     // Administrators have no limit; what follows of theirs is not for others to delete.
-    let other = shop.call_as(&admin, "POST", "snapshots").body(&Archive::new().file("e", "f").bytes()).send();
+    let other =
+        fixture.call_as(&admin, "POST", "snapshots").body(&Archive::new().file("e", "f").bytes()).send();
     let body =
         json!({"snapshot": other.json()["id"], "parent": root["id"], "action": "x", "reward": 1}).to_string();
     for _ in 0..4 {
-        assert_eq!(shop.call_as(&admin, "POST", "episodes").json(&body).send().status, 201);
+        assert_eq!(fixture.call_as(&admin, "POST", "episodes").json(&body).send().status, 201);
     }
-    assert_eq!(shop.call("DELETE", &at(&root)).send().error(), "EPISODE_SHARED");
-    assert_eq!(shop.call_as(&admin, "DELETE", &at(&root)).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &at(&root)).send().error(), "EPISODE_SHARED");
+    assert_eq!(fixture.call_as(&admin, "DELETE", &at(&root)).send().status, 204);
     assert_eq!(add(&Value::Null).status, 201);
 }
 
 #[test]
 fn a_step_whose_snapshot_is_gone_can_be_deleted_by_its_maker() {
-    let mut shop = Shop::with(&[("MAX_EPISODES_PER_OWNER", "1")]);
-    shop.key = shop.key_of("alice", "user");
+    let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "1")]);
+    fixture.key = fixture.key_of("alice", "user");
     let (first, second) =
-        (shop.made(&Archive::new().file("a", "b")), shop.made(&Archive::new().file("a", "c")));
-    let add = || shop.post("episodes", &json!({"snapshot": second, "action": "a", "reward": 1}));
-    let step = shop.step(&json!({"snapshot": first, "action": "a", "reward": 1}));
+        (fixture.made(&Archive::new().file("a", "b")), fixture.made(&Archive::new().file("a", "c")));
+    let add = || fixture.post("episodes", &json!({"snapshot": second, "action": "a", "reward": 1}));
+    let step = fixture.step(&json!({"snapshot": first, "action": "a", "reward": 1}));
     let path = format!("episodes/{}", step["id"].as_str().unwrap());
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
     assert_eq!(
-        (shop.get(&path).error(), add().error()),
+        (fixture.get(&path).error(), add().error()),
         ("EPISODE_NOT_FOUND".into(), "EPISODE_LIMIT_EXCEEDED".into())
     );
-    assert_eq!(shop.call("DELETE", &path).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &path).send().status, 204);
     assert_eq!(add().status, 201);
 }
 
 #[test]
 fn long_paths_and_large_pages_come_in_parts() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("a", "b"));
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("a", "b"));
     let large = "x".repeat(60 << 10);
-    let mut steps = vec![shop.step(&json!({"snapshot": id, "action": "root", "reward": 0}))];
+    let mut steps = vec![fixture.step(&json!({"snapshot": id, "action": "root", "reward": 0}))];
     for reward in 1..=5 {
         let parent = &steps.last().unwrap()["id"];
         let step = json!({"snapshot": id, "parent": parent, "action": "a", "reward": reward});
-        steps.push(shop.step(&step));
+        steps.push(fixture.step(&step));
     }
     let last = format!("episodes/{}/path", steps[5]["id"].as_str().unwrap());
-    let page = shop.found(&format!("{last}?limit=4"));
+    let page = fixture.found(&format!("{last}?limit=4"));
     assert_eq!((rewards(&page), &page["next"]), (vec![2.0, 3.0, 4.0, 5.0], &steps[1]["id"]));
-    let rest = shop.found(&format!("{last}?limit=4&cursor={}", page["next"].as_str().unwrap()));
+    let rest = fixture.found(&format!("{last}?limit=4&cursor={}", page["next"].as_str().unwrap()));
     assert_eq!((rewards(&rest), rest.get("next")), (vec![0.0, 1.0], None));
-    assert_eq!(rewards(&shop.found(&last)).len(), 6);
+    assert_eq!(rewards(&fixture.found(&last)).len(), 6);
     for wrong in ["limit=0", "limit=1001", "cursor=x"] {
-        assert_eq!(shop.get(&format!("{last}?{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
+        assert_eq!(fixture.get(&format!("{last}?{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
     }
 
     // Only a step on the way leads on: nobody follows another search by a step that they happen to know.
-    let other = shop.step(&json!({"snapshot": id, "action": "another search", "reward": 9}));
-    let after = shop.step(&json!({"snapshot": id, "parent": steps[5]["id"], "action": "after", "reward": 6}));
+    let other = fixture.step(&json!({"snapshot": id, "action": "another search", "reward": 9}));
+    let after =
+        fixture.step(&json!({"snapshot": id, "parent": steps[5]["id"], "action": "after", "reward": 6}));
     let middle = format!("episodes/{}/path", steps[3]["id"].as_str().unwrap());
     for wrong in [&other, &after, &steps[4]] {
-        let refused = shop.get(&format!("{middle}?cursor={}", wrong["id"].as_str().unwrap()));
+        let refused = fixture.get(&format!("{middle}?cursor={}", wrong["id"].as_str().unwrap()));
         assert_eq!(refused.error(), "INVALID_REQUEST", "{wrong}");
     }
     assert_eq!(
-        shop.call("DELETE", &format!("episodes/{}", after["id"].as_str().unwrap())).send().status,
+        fixture.call("DELETE", &format!("episodes/{}", after["id"].as_str().unwrap())).send().status,
         204
     );
 
@@ -242,12 +246,12 @@ fn long_paths_and_large_pages_come_in_parts() {
     for reward in 0..80 {
         let step =
             json!({"snapshot": id, "parent": steps[5]["id"], "action": "a", "reward": reward, "data": data});
-        shop.step(&step);
+        fixture.step(&step);
     }
     let children = format!("episodes/{}/children?limit=1000", steps[5]["id"].as_str().unwrap());
     let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
     loop {
-        let page = shop.found(&format!("{children}{next}"));
+        let page = fixture.found(&format!("{children}{next}"));
         assert!(page.to_string().len() < (1 << 20) + (64 << 10));
         assert_eq!(page["total"], 80);
         found.extend(rewards(&page));

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::Shop;
+use super::SnapshotServer;
 use super::archive::{Archive, zeros};
 use super::uploads::compressed;
-use crate::real::house::{names, soon, within};
+use crate::real::test_server::{names, soon, within};
 use crate::support::Answer;
 
 /// MiB of zeros that take minutes to read, in a body that the server reads whole at once.
 const MINUTES: usize = 120_000;
 
 /// Sends the head of an upload and so much of its body.
-fn begin(shop: &Shop, key: &str, length: usize, sent: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+fn begin(fixture: &SnapshotServer, key: &str, length: usize, sent: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let head = format!(
         "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {key}\r\n\
@@ -35,91 +35,94 @@ fn has_ended(pid: u32) -> bool {
 
 #[test]
 fn a_path_of_very_many_components_is_refused() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let path = "a/".repeat(200_000);
     let archive = Archive::new().records(&[("path", path.as_bytes())]).file("x", "").bytes();
-    let before = shop.house.resident();
-    let answer = shop.upload("", &compressed("gzip", &archive).unwrap());
+    let before = fixture.server.resident();
+    let answer = fixture.upload("", &compressed("gzip", &archive).unwrap());
     assert_eq!((answer.status, answer.error().as_str()), (400, "ARCHIVE_INVALID"), "{}", answer.body);
     assert!(answer.body.contains("1024 levels") && answer.body.len() < 2_000, "{}", answer.body);
-    let after = shop.house.resident();
+    let after = fixture.server.resident();
     assert!(after < before + (200 << 20), "{before} bytes became {after}");
 }
 
 #[test]
 fn sparse_files_count_with_their_holes() {
-    let shop = Shop::with(&[("MAX_UPLOAD_EXPANDED", "1g")]);
+    let fixture = SnapshotServer::with(&[("MAX_UPLOAD_EXPANDED", "1g")]);
     for size in [(1 << 30) + 1, 1 << 62, 1 << 63, u64::MAX] {
-        let answer = shop.upload("", &Archive::new().hole("big", size).bytes());
+        let answer = fixture.upload("", &Archive::new().hole("big", size).bytes());
         assert_eq!((answer.status, answer.error().as_str()), (413, "PAYLOAD_TOO_LARGE"), "{size}");
         assert_eq!(answer.json()["error"]["details"]["setting"], "MAX_UPLOAD_EXPANDED");
     }
     // A name more is a file more.
     let twice = Archive::new().hole("big", 600 << 20).hard_link("again", "big").bytes();
-    assert_eq!(shop.upload("", &twice).status, 413);
-    assert_eq!(shop.found("snapshots")["total"], 0);
-    assert_eq!(shop.upload("", &Archive::new().hole("big", 1 << 30).bytes()).status, 201);
+    assert_eq!(fixture.upload("", &twice).status, 413);
+    assert_eq!(fixture.found("snapshots")["total"], 0);
+    assert_eq!(fixture.upload("", &Archive::new().hole("big", 1 << 30).bytes()).status, 201);
 }
 
 #[test]
 fn an_upload_ends_when_its_client_leaves() {
     let limits = [("MAX_UPLOAD", "1t"), ("MAX_UPLOAD_EXPANDED", "1t")];
-    let shop = Shop::with(&[&limits[..], &[("MAX_UPLOADS", "1"), ("MAX_UPLOADS_PER_OWNER", "1")]].concat());
+    let fixture = SnapshotServer::with(
+        &[&limits[..], &[("MAX_UPLOADS", "1"), ("MAX_UPLOADS_PER_OWNER", "1")]].concat(),
+    );
     let archive = zeros(MINUTES);
-    let stream = begin(&shop, &shop.key, archive.len(), &archive);
+    let stream = begin(&fixture, &fixture.key, archive.len(), &archive);
     std::thread::sleep(Duration::from_millis(500));
     stream.shutdown(Shutdown::Both).unwrap();
     // The only turn is free again.
-    let answer = shop.upload("", &Archive::new().file("a", "a").bytes());
+    let answer = fixture.upload("", &Archive::new().file("a", "a").bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
-    assert_eq!(shop.found("snapshots")["total"], 1);
+    assert_eq!(fixture.found("snapshots")["total"], 1);
 }
 
 #[test]
 fn a_server_that_is_told_to_stop_ends_long_uploads_in_time() {
     let limits = [("MAX_UPLOAD", "1t"), ("MAX_UPLOAD_EXPANDED", "1t"), ("SHUTDOWN_TIMEOUT", "4")];
-    let mut shop = Shop::with(&limits);
+    let mut fixture = SnapshotServer::with(&limits);
     let archive = zeros(MINUTES);
-    let mut streams: Vec<_> = (0..3).map(|_| begin(&shop, &shop.key, archive.len(), &archive)).collect();
+    let mut streams: Vec<_> =
+        (0..3).map(|_| begin(&fixture, &fixture.key, archive.len(), &archive)).collect();
     // One that never sends the rest, too.
-    let _silent = begin(&shop, &shop.key, archive.len(), &archive[..1000]);
+    let _silent = begin(&fixture, &fixture.key, archive.len(), &archive[..1000]);
     std::thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
-    shop.house.signal(Signal::TERM);
+    fixture.server.signal(Signal::TERM);
     for stream in &mut streams {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         assert_eq!(Answer::parse(&answer).error(), "SHUTTING_DOWN");
     }
-    let pid = shop.house.pid();
+    let pid = fixture.server.pid();
     within(Duration::from_secs(30), "the server ends", || has_ended(pid));
-    assert!(shop.house.wait().success());
+    assert!(fixture.server.wait().success());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[test]
 fn uploads_of_one_owner_do_not_keep_another_from_theirs() {
-    let shop = Shop::with(&[("MAX_UPLOADS", "3"), ("MAX_UPLOADS_PER_OWNER", "2")]);
-    let (one, other) = (shop.key_of("one", "user"), shop.key_of("other", "user"));
+    let fixture = SnapshotServer::with(&[("MAX_UPLOADS", "3"), ("MAX_UPLOADS_PER_OWNER", "2")]);
+    let (one, other) = (fixture.key_of("one", "user"), fixture.key_of("other", "user"));
     // Each waits for a body that does not come.
-    let held: Vec<_> = (0..5).map(|_| begin(&shop, &one, 10_000, b"")).collect();
+    let held: Vec<_> = (0..5).map(|_| begin(&fixture, &one, 10_000, b"")).collect();
     std::thread::sleep(Duration::from_millis(500));
     for _ in 0..3 {
         let archive = Archive::new().file("a", "a").bytes();
-        let answer = shop.call_as(&other, "POST", "snapshots").body(&archive).send();
+        let answer = fixture.call_as(&other, "POST", "snapshots").body(&archive).send();
         assert_eq!(answer.status, 201, "{}", answer.body);
     }
     drop(held);
     soon("its turns are free again", || {
         let archive = Archive::new().file("a", "a").bytes();
-        shop.call_as(&one, "POST", "snapshots").body(&archive).send().status == 201
+        fixture.call_as(&one, "POST", "snapshots").body(&archive).send().status == 201
     });
 }
 
 #[test]
 fn templates_are_bounded_and_their_mistakes_are_the_clients() {
-    let shop = Shop::with(&[("MAX_TEMPLATE", "64m")]);
-    let import = |bytes: &[u8]| shop.call("PUT", "templates/x").body(bytes).send();
+    let fixture = SnapshotServer::with(&[("MAX_TEMPLATE", "64m")]);
+    let import = |bytes: &[u8]| fixture.call("PUT", "templates/x").body(bytes).send();
     let shell = || Archive::new().program("bin/sh", "#!");
     for (what, archive) in
         [("a sparse file", shell().hole("big", 1 << 62).bytes()), ("what is compressed", zeros(65))]
@@ -129,10 +132,10 @@ fn templates_are_bounded_and_their_mistakes_are_the_clients() {
         assert_eq!(answer.json()["error"]["details"]["setting"], "MAX_TEMPLATE", "{what}");
     }
     // Before anything of it is sent.
-    let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+    let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let head = format!(
         "PUT /api/v1/templates/x HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: {}\r\n\r\n",
-        shop.key,
+        fixture.key,
         (64 << 20) + 1
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -145,6 +148,6 @@ fn templates_are_bounded_and_their_mistakes_are_the_clients() {
         let answer = import(&shell().records(&[("path", path)]).file("x", "").bytes());
         assert_eq!((answer.status, answer.error().as_str()), (400, "INVALID_REQUEST"), "{}", answer.body);
     }
-    assert_eq!(names(&shop.house.path().join("templates")), [""; 0]);
+    assert_eq!(names(&fixture.server.path().join("templates")), [""; 0]);
     assert_eq!(import(&shell().hole("big", 10 << 20).bytes()).status, 201);
 }

@@ -2,25 +2,25 @@
 
 use serde_json::json;
 
-use super::Shop;
+use super::SnapshotServer;
 use super::archive::Archive;
 use crate::support::Server;
 
 #[test]
 fn a_snapshot_of_somebody_else_does_not_exist() {
-    let mut shop = Shop::new();
-    let (alice, bob) = (shop.key_of("alice", "user"), shop.key_of("bob", "user"));
-    let ours = shop.made(&Archive::new().file("ours", "the admin's"));
-    shop.key = alice.clone();
-    let hers = shop.made(&Archive::new().file("a", "hers"));
-    let step = shop.post("episodes", &json!({"snapshot": hers, "action": "begin", "reward": 0.5})).json();
+    let mut fixture = SnapshotServer::new();
+    let (alice, bob) = (fixture.key_of("alice", "user"), fixture.key_of("bob", "user"));
+    let ours = fixture.made(&Archive::new().file("ours", "the admin's"));
+    fixture.key = alice.clone();
+    let hers = fixture.made(&Archive::new().file("a", "hers"));
+    let step = fixture.post("episodes", &json!({"snapshot": hers, "action": "begin", "reward": 0.5})).json();
     let step = step["id"].as_str().unwrap();
-    assert_eq!(shop.found(&format!("snapshots/{hers}"))["author"], "alice");
+    assert_eq!(fixture.found(&format!("snapshots/{hers}"))["author"], "alice");
 
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     let own = {
         let answer =
-            shop.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("a", "his").bytes()).send();
+            fixture.call_as(&bob, "POST", "snapshots").body(&Archive::new().file("a", "his").bytes()).send();
         answer.json()["id"].as_str().unwrap().to_owned()
     };
     // Whatever is asked: as if it were not there, word for word.
@@ -36,7 +36,7 @@ fn a_snapshot_of_somebody_else_does_not_exist() {
     ] {
         let ask = |id: &str| {
             let answer =
-                shop.call_as(&bob, method, &path.replace("ID", id)).header("x-request-id", "same").send();
+                fixture.call_as(&bob, method, &path.replace("ID", id)).header("x-request-id", "same").send();
             (answer.status, answer.body.replace(id, "ID"))
         };
         assert_eq!(ask(&hers), ask(unknown), "{method} {path}");
@@ -44,63 +44,64 @@ fn a_snapshot_of_somebody_else_does_not_exist() {
     }
     let ask = |id: &str| {
         let body = json!({"snapshot": id, "action": "steal", "reward": 1}).to_string();
-        let answer = shop.call_as(&bob, "POST", "episodes").header("x-request-id", "same").json(&body).send();
+        let answer =
+            fixture.call_as(&bob, "POST", "episodes").header("x-request-id", "same").json(&body).send();
         (answer.status, answer.body.replace(id, "ID"))
     };
     assert_eq!((ask(&hers), ask(&hers).0), (ask(unknown), 404));
     for end in ["", "/path", "/children", "/best"] {
-        let answer = shop.call_as(&bob, "GET", &format!("episodes/{step}{end}")).send();
+        let answer = fixture.call_as(&bob, "GET", &format!("episodes/{step}{end}")).send();
         assert_eq!(answer.error(), "EPISODE_NOT_FOUND", "{end}");
     }
     let body = json!({"snapshot": own, "parent": step, "action": "follow", "reward": 1}).to_string();
-    assert_eq!(shop.call_as(&bob, "POST", "episodes").json(&body).send().error(), "EPISODE_NOT_FOUND");
-    let list = shop.call_as(&bob, "GET", "snapshots").send().json();
+    assert_eq!(fixture.call_as(&bob, "POST", "episodes").json(&body).send().error(), "EPISODE_NOT_FOUND");
+    let list = fixture.call_as(&bob, "GET", "snapshots").send().json();
     assert_eq!((&list["total"], &list["items"][0]["id"]), (&1.into(), &own.as_str().into()));
 
     // Those who see everything do, and she still has hers.
-    assert_eq!(shop.found(&format!("snapshots/{hers}/tree"))["total"], 1);
-    shop.key = crate::support::KEY.to_owned();
-    assert_eq!(shop.found("snapshots")["total"], 3);
-    assert_eq!(shop.found(&format!("snapshots/{ours}/diff/{hers}"))["total"], 2);
-    assert_eq!(shop.found(&format!("episodes/{step}"))["reward"], 0.5);
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{hers}")).send().status, 204);
+    assert_eq!(fixture.found(&format!("snapshots/{hers}/tree"))["total"], 1);
+    fixture.key = crate::support::KEY.to_owned();
+    assert_eq!(fixture.found("snapshots")["total"], 3);
+    assert_eq!(fixture.found(&format!("snapshots/{ours}/diff/{hers}"))["total"], 2);
+    assert_eq!(fixture.found(&format!("episodes/{step}"))["reward"], 0.5);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{hers}")).send().status, 204);
     assert_eq!(
-        shop.call_as(&alice, "GET", &format!("snapshots/{hers}")).send().error(),
+        fixture.call_as(&alice, "GET", &format!("snapshots/{hers}")).send().error(),
         "SNAPSHOT_NOT_FOUND"
     );
-    assert_eq!(shop.call_as(&alice, "GET", "snapshots").send().json()["total"], 0);
+    assert_eq!(fixture.call_as(&alice, "GET", "snapshots").send().json()["total"], 0);
 }
 
 #[test]
-fn who_may_only_look_makes_and_removes_nothing() {
-    let mut shop = Shop::new();
-    let user = shop.key_of("alice", "user");
-    let looks = shop.key_of("alice", "read_only");
-    shop.key = user;
-    let id = shop.made(&Archive::new().file("a", "b"));
-    assert_eq!(shop.call_as(&looks, "GET", &format!("snapshots/{id}/files/a")).send().body, "b");
-    let step = shop.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
+fn read_only_keys_cannot_create_or_delete_snapshots() {
+    let mut fixture = SnapshotServer::new();
+    let user = fixture.key_of("alice", "user");
+    let looks = fixture.key_of("alice", "read_only");
+    fixture.key = user;
+    let id = fixture.made(&Archive::new().file("a", "b"));
+    assert_eq!(fixture.call_as(&looks, "GET", &format!("snapshots/{id}/files/a")).send().body, "b");
+    let step = fixture.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
     for (method, path) in [
         ("POST", "snapshots".to_owned()),
         ("DELETE", format!("snapshots/{id}")),
         ("POST", "episodes".to_owned()),
         ("DELETE", format!("episodes/{}", step["id"].as_str().unwrap())),
     ] {
-        assert_eq!(shop.call_as(&looks, method, &path).send().error(), "FORBIDDEN", "{method} {path}");
+        assert_eq!(fixture.call_as(&looks, method, &path).send().error(), "FORBIDDEN", "{method} {path}");
     }
-    assert_eq!(shop.call_as("nobody's-key-at-all", "GET", "snapshots").send().error(), "UNAUTHORIZED");
+    assert_eq!(fixture.call_as("nobody's-key-at-all", "GET", "snapshots").send().error(), "UNAUTHORIZED");
 }
 
 #[test]
-fn what_was_done_is_in_the_audit_log() {
-    let shop = Shop::new();
-    let id = shop.made(&Archive::new().file("a", "b"));
-    let step = shop.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
+fn operations_on_snapshots_are_audited() {
+    let fixture = SnapshotServer::new();
+    let id = fixture.made(&Archive::new().file("a", "b"));
+    let step = fixture.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
     let gone = format!("episodes/{}", step["id"].as_str().unwrap());
-    assert_eq!(shop.call("DELETE", &gone).send().status, 204);
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
-    let log = || std::fs::read_to_string(shop.house.path().join("audit.log")).unwrap();
-    crate::real::house::soon("it is written", || log().contains("snapshot.deleted"));
+    assert_eq!(fixture.call("DELETE", &gone).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
+    let log = || std::fs::read_to_string(fixture.server.path().join("audit.log")).unwrap();
+    crate::real::test_server::soon("it is written", || log().contains("snapshot.deleted"));
     let entries: Vec<serde_json::Value> =
         log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (event, detail, value) in [

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use workspace_state::{GcOptions, Quiet, Store};
 
-use super::Shop;
+use super::SnapshotServer;
 use super::archive::Archive;
 use crate::real::disk::Disk;
-use crate::real::house::soon;
+use crate::real::test_server::soon;
 use crate::support::Answer;
 
 /// Through a program that compresses.
@@ -23,8 +23,8 @@ pub(super) fn compressed(program: &str, archive: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Bytes of all packs of the store.
-fn stored(shop: &Shop) -> u64 {
-    let packs = std::fs::read_dir(shop.house.path().join("store/packs")).unwrap();
+fn stored(fixture: &SnapshotServer) -> u64 {
+    let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
     packs.map(|pack| pack.unwrap().metadata().unwrap().len()).sum()
 }
 
@@ -42,24 +42,24 @@ pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 #[test]
 fn archives_may_be_compressed() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let archive = Archive::new().file("a", "content of a").program("b", "b").bytes();
-    let plain = shop.upload("", &archive).json();
+    let plain = fixture.upload("", &archive).json();
     for program in ["gzip", "zstd"] {
         let Some(bytes) = compressed(program, &archive) else {
             eprintln!("not tested: there is no {program}");
             continue;
         };
-        let answer = shop.upload("", &bytes);
+        let answer = fixture.upload("", &bytes);
         assert_eq!((answer.status, &answer.json()["tree"]), (201, &plain["tree"]), "{program}");
-        let half = shop.upload("", &bytes[..bytes.len() / 2]);
+        let half = fixture.upload("", &bytes[..bytes.len() / 2]);
         assert_eq!(half.error(), "ARCHIVE_INVALID", "{program}");
     }
 }
 
 #[test]
 fn hostile_archives_are_refused_as_a_whole() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let fine = || Archive::new().file("fine", "fine");
     for (what, archive) in [
         ("leads out", fine().file("../out", "x")),
@@ -71,7 +71,7 @@ fn hostile_archives_are_refused_as_a_whole() {
         ("through a symlink", fine().symlink("out", "/etc").file("out/passwd", "x")),
         ("a file that takes a directory's place", fine().file("d/x", "x").file("d", "x")),
     ] {
-        let answer = shop.upload("", &archive.bytes());
+        let answer = fixture.upload("", &archive.bytes());
         assert_eq!(answer.error(), "ARCHIVE_INVALID", "{what}");
     }
     for (what, bytes) in [
@@ -80,12 +80,12 @@ fn hostile_archives_are_refused_as_a_whole() {
         ("short", b"abc"),
         ("gzip of nothing", b"\x1f\x8b\x08\0\0"),
     ] {
-        assert_eq!(shop.upload("", bytes).error(), "ARCHIVE_INVALID", "{what}");
+        assert_eq!(fixture.upload("", bytes).error(), "ARCHIVE_INVALID", "{what}");
     }
-    assert_eq!(shop.found("snapshots")["total"], 0);
+    assert_eq!(fixture.found("snapshots")["total"], 0);
     // What is only strange is taken, and what cannot be is told of.
     let odd = fine().symlink("out", "/etc/passwd").device("null").file("./fine", "again");
-    let answer = shop.upload("", &odd.bytes());
+    let answer = fixture.upload("", &odd.bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
     let made = answer.json();
     assert_eq!((&made["skipped"][0]["path"], &made["replaced"][0]), (&"null".into(), &"fine".into()));
@@ -93,22 +93,22 @@ fn hostile_archives_are_refused_as_a_whole() {
 }
 
 #[test]
-fn what_is_cut_off_leaves_nothing() {
-    let shop = Shop::new();
-    assert_eq!(shop.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
-    let before = stored(&shop);
+fn an_aborted_upload_leaves_nothing() {
+    let fixture = SnapshotServer::new();
+    assert_eq!(fixture.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
+    let before = stored(&fixture);
     let archive = Archive::new().file("big", noise(1, 8 << 20)).bytes();
     // The archive ends early, but the request is whole.
     for end in [300, 512, 5_000_000, archive.len() - 1_200] {
-        let answer = shop.upload("", &archive[..end]);
+        let answer = fixture.upload("", &archive[..end]);
         assert_eq!(answer.error(), "ARCHIVE_INVALID", "{end}");
     }
     // The connection ends early: in the middle, and when the archive is there but not all that was promised.
     for (promised, sent) in [(archive.len(), 5_000_000), (archive.len() + 512, archive.len())] {
-        let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+        let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
         let head = format!(
             "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nx-api-key: {}\r\ncontent-length: {promised}\r\n\r\n",
-            shop.key
+            fixture.key
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(&archive[..sent]).unwrap();
@@ -116,7 +116,7 @@ fn what_is_cut_off_leaves_nothing() {
         stream.shutdown(Shutdown::Both).unwrap();
     }
     // What was written on the way goes with a collection a while later: the server has let go of it.
-    let store = Store::open(shop.house.path().join("store")).unwrap();
+    let store = Store::open(fixture.server.path().join("store")).unwrap();
     soon("what was written is gone", || {
         let packs = std::fs::read_dir(store.path().join("packs")).unwrap();
         for pack in packs {
@@ -124,25 +124,25 @@ fn what_is_cut_off_leaves_nothing() {
             file.set_modified(SystemTime::now() - Duration::from_secs(100_000)).unwrap();
         }
         store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
-        stored(&shop) < before + (1 << 20)
+        stored(&fixture) < before + (1 << 20)
     });
-    assert_eq!(shop.found("snapshots")["total"], 1);
-    assert_eq!(shop.upload("", &archive).status, 201);
-    assert_eq!(shop.found("snapshots")["total"], 2);
+    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.upload("", &archive).status, 201);
+    assert_eq!(fixture.found("snapshots")["total"], 2);
 }
 
 #[test]
 fn an_archive_has_a_largest_size() {
-    let shop = Shop::with(&[("MAX_UPLOAD", "1m")]);
+    let fixture = SnapshotServer::with(&[("MAX_UPLOAD", "1m")]);
     let large = Archive::new().file("zeros", vec![0; 2 << 20]).bytes();
     // Before anything is sent, and when it turns out.
     let length = format!("content-length: {}\r\n\r\n", large.len());
     let chunked = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", (1 << 20) + 1);
     for (head, sent) in [(length, 0), (chunked, (1 << 20) + 1)] {
-        let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+        let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
         let call = format!(
             "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\n",
-            shop.key
+            fixture.key
         );
         stream.write_all(&[call.as_bytes(), head.as_bytes(), &large[..sent]].concat()).unwrap();
         let mut answer = Vec::new();
@@ -151,31 +151,31 @@ fn an_archive_has_a_largest_size() {
         assert_eq!(Answer::parse(&answer).error(), "PAYLOAD_TOO_LARGE");
     }
     let small = compressed("gzip", &large).unwrap();
-    let answer = shop.upload("", &small);
+    let answer = fixture.upload("", &small);
     assert_eq!(answer.error(), "PAYLOAD_TOO_LARGE", "a bomb of {} bytes", small.len());
     assert!(answer.body.contains("MAX_UPLOAD"));
-    assert_eq!(shop.found("snapshots")["total"], 0);
+    assert_eq!(fixture.found("snapshots")["total"], 0);
     // More than any body of JSON may have.
-    assert_eq!(shop.upload("", &Archive::new().file("a", vec![b'a'; 900_000]).bytes()).status, 201);
+    assert_eq!(fixture.upload("", &Archive::new().file("a", vec![b'a'; 900_000]).bytes()).status, 201);
 }
 
 #[test]
 fn many_upload_at_once() {
-    let shop = Shop::new();
+    let fixture = SnapshotServer::new();
     let archives: Vec<Vec<u8>> = (0..40)
         .map(|n| {
             Archive::new().file("same", noise(7, 300_000)).file(format!("own-{n}"), noise(n, 100_000)).bytes()
         })
         .collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
-        let shop = &shop;
+        let fixture = &fixture;
         let clients: Vec<_> =
-            archives.iter().map(|archive| scope.spawn(move || shop.upload("", archive))).collect();
+            archives.iter().map(|archive| scope.spawn(move || fixture.upload("", archive))).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     for (n, answer) in answers.iter().enumerate() {
         assert_eq!(answer.status, 201, "{}", answer.body);
-        let tree = shop.found(&format!("snapshots/{}/tree", answer.json()["id"].as_str().unwrap()));
+        let tree = fixture.found(&format!("snapshots/{}/tree", answer.json()["id"].as_str().unwrap()));
         let names: Vec<_> = tree["items"]
             .as_array()
             .unwrap()
@@ -184,51 +184,51 @@ fn many_upload_at_once() {
             .collect();
         assert_eq!(names, [format!("own-{n}"), "same".to_owned()]);
     }
-    assert_eq!(shop.found("snapshots?limit=100")["items"].as_array().unwrap().len(), 40);
+    assert_eq!(fixture.found("snapshots?limit=100")["items"].as_array().unwrap().len(), 40);
 }
 
 #[test]
 fn without_room_it_says_so_and_goes_on_when_there_is_some() {
     let Some(disk) = Disk::mount("64m") else { return };
-    let shop = Shop::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
-    assert_eq!(shop.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
+    let fixture = SnapshotServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
+    assert_eq!(fixture.upload("", &Archive::new().file("a", "a").bytes()).status, 201);
     disk.fill_but(4 << 20);
     let archive = Archive::new().file("big", noise(3, 16 << 20)).bytes();
-    let refused = shop.upload("", &archive);
+    let refused = fixture.upload("", &archive);
     assert_eq!((refused.status, refused.error().as_str()), (507, "STORAGE_FULL"), "{}", refused.body);
-    assert_eq!(shop.found("snapshots")["total"], 1);
+    assert_eq!(fixture.found("snapshots")["total"], 1);
     disk.empty();
-    soon("it is taken", || shop.upload("", &archive).status == 201);
+    soon("it is taken", || fixture.upload("", &archive).status == 201);
 }
 
 #[test]
 fn an_owner_has_no_more_snapshots_than_allowed_until_some_are_deleted() {
-    let mut shop = Shop::with(&[("MAX_SNAPSHOTS_PER_OWNER", "2")]);
-    let admin = shop.key.clone();
-    shop.key = shop.key_of("alice", "user");
+    let mut fixture = SnapshotServer::with(&[("MAX_SNAPSHOTS_PER_OWNER", "2")]);
+    let admin = fixture.key.clone();
+    fixture.key = fixture.key_of("alice", "user");
     let archive = |content: &str| Archive::new().file("a", content);
-    let first = shop.made(&archive("1"));
-    shop.made(&archive("2"));
-    let refused = shop.upload("", &archive("3").bytes());
+    let first = fixture.made(&archive("1"));
+    fixture.made(&archive("2"));
+    let refused = fixture.upload("", &archive("3").bytes());
     assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.header("retry-after"), None, "waiting does not help");
     let details = &refused.json()["error"]["details"];
     assert_eq!((&details["limit"], &details["setting"]), (&2.into(), &"MAX_SNAPSHOTS_PER_OWNER".into()));
     for _ in 0..3 {
-        let made = shop.call_as(&admin, "POST", "snapshots").body(&archive("4").bytes()).send();
+        let made = fixture.call_as(&admin, "POST", "snapshots").body(&archive("4").bytes()).send();
         assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
     }
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
-    shop.made(&archive("3"));
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    fixture.made(&archive("3"));
 }
 
 #[test]
 fn an_archive_that_takes_too_long_is_refused() {
-    let shop = Shop::with(&[("UPLOAD_TIMEOUT", "1")]);
-    let mut stream = TcpStream::connect(shop.house.address()).unwrap();
+    let fixture = SnapshotServer::with(&[("UPLOAD_TIMEOUT", "1")]);
+    let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let head = format!(
         "POST /api/v1/snapshots HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: 9999\r\n\r\n",
-        shop.key
+        fixture.key
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(b"begun").unwrap();
@@ -241,22 +241,22 @@ fn an_archive_that_takes_too_long_is_refused() {
 
 #[test]
 fn an_owner_has_no_more_bytes_of_snapshots_than_allowed_until_what_was_deleted_is_collected() {
-    let mut shop = Shop::with(&[("MAX_SNAPSHOT_BYTES_PER_OWNER", "200k")]);
-    let admin = shop.key.clone();
-    shop.key = shop.key_of("alice", "user");
+    let mut fixture = SnapshotServer::with(&[("MAX_SNAPSHOT_BYTES_PER_OWNER", "200k")]);
+    let admin = fixture.key.clone();
+    fixture.key = fixture.key_of("alice", "user");
     let archive = |seed: u64| Archive::new().file("a", incompressible(seed, 150_000));
-    let first = shop.made(&archive(1));
-    shop.made(&archive(2));
-    let refused = shop.upload("", &archive(3).bytes());
+    let first = fixture.made(&archive(1));
+    fixture.made(&archive(2));
+    let refused = fixture.upload("", &archive(3).bytes());
     assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.json()["error"]["details"]["setting"], "MAX_SNAPSHOT_BYTES_PER_OWNER");
-    let made = shop.call_as(&admin, "POST", "snapshots").body(&archive(3).bytes()).send();
+    let made = fixture.call_as(&admin, "POST", "snapshots").body(&archive(3).bytes()).send();
     assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
-    assert_eq!(shop.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
     // The one that the refusal began may still run.
-    soon("garbage is collected", || shop.call_as(&admin, "POST", "gc").send().status == 200);
-    shop.made(&archive(4));
-    assert_eq!(shop.upload("", &archive(5).bytes()).error(), "SNAPSHOT_LIMIT_EXCEEDED");
+    soon("garbage is collected", || fixture.call_as(&admin, "POST", "gc").send().status == 200);
+    fixture.made(&archive(4));
+    assert_eq!(fixture.upload("", &archive(5).bytes()).error(), "SNAPSHOT_LIMIT_EXCEEDED");
 }
 
 /// Text of which nothing repeats.

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of a file is read.
+/// Largest number of bytes read from a file.
 const LONGEST: u64 = 64 << 10;
 
 /// A repository around a directory.
@@ -21,7 +21,7 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// The repository that `directory`, which is free of symlinks, is in.
+    /// Returns the repository that `directory`, which is free of symlinks, is in.
     pub(super) fn around(directory: &Path) -> Option<Self> {
         let top = directory.ancestors().find(|path| fs::symlink_metadata(path.join(".git")).is_ok())?;
         let dot_git = top.join(".git");
@@ -37,7 +37,7 @@ impl Repository {
     }
 }
 
-/// The repository of a linked work tree, or of a submodule.
+/// Returns the repository of a linked work tree, or of a submodule.
 fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
     let named = path_in(file, "gitdir:")?;
     let own = fs::canonicalize(top.join(named)).ok()?;
@@ -62,7 +62,7 @@ fn is_repository(path: &Path) -> bool {
         && kind("refs").is_some_and(|it| it.is_dir())
 }
 
-/// The path that is the only line of a file, after a word.
+/// Returns the path that is the only line of a file, after a word.
 fn path_in(file: &Path, word: &str) -> Option<PathBuf> {
     if !fs::symlink_metadata(file).ok()?.is_file() {
         return None;

@@ -122,7 +122,7 @@ impl Keep<'_> {
         changed(stat) > self.started
     }
 
-    /// The path that somebody changed meanwhile where this change would go.
+    /// Returns the path that somebody changed meanwhile where this change would go.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
@@ -148,7 +148,7 @@ impl Keep<'_> {
         Ok(self.was_changed(&fstat(&parent)?))
     }
 
-    /// The directory around a change that somebody has exchanged or taken away.
+    /// Returns the directory around a change that somebody has exchanged or taken away.
     ///
     /// A directory that is moved to another name gets a new ctime and keeps its mtime; new entries change both.
     fn changed_around(
@@ -197,8 +197,8 @@ impl Keep<'_> {
         Ok(Ancestor::InPlace)
     }
 
-    /// The path that somebody changed after all changes were checked. Writing one name of a file gives its other names a
-    /// new ctime, so that of files does not count here.
+    /// Returns the path that somebody changed after all changes were checked. Writing one name of a file
+    /// gives its other names a new ctime, so that of files does not count here.
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
@@ -216,7 +216,7 @@ impl Keep<'_> {
         }
     }
 
-    /// Anything in a tree that is to go and that somebody changed, or put there.
+    /// Finds something in a tree to be removed that was changed or created meanwhile.
     fn newer_below(
         &self,
         path: &[u8],
@@ -258,7 +258,7 @@ impl Keep<'_> {
         })
     }
 
-    /// The directory that a path is in, and its name there.
+    /// Returns the directory that a path is in, and its name there.
     fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
         let (parent, name) = split(path);
         let parent = self.target.directory(parent)?.ok_or(io::ErrorKind::NotFound)?;

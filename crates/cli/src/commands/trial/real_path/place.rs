@@ -12,7 +12,7 @@ use workspace_host::{cgroup, overlay};
 
 use super::upper::LISTS;
 use crate::error::{CommandError, Result, io_hint};
-use crate::local::{Claim, left_places, new_directory};
+use crate::local::{Claim, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
@@ -25,7 +25,7 @@ const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
 /// Progress of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
-    /// Nothing of it is needed when its process has ended.
+    /// Its process runs. It can be removed when the process has ended.
     Running,
     /// Its changes are being written to the directory: what is left must not be thrown away.
     Keeping,
@@ -48,8 +48,8 @@ pub(super) struct Note {
 }
 
 impl Phase {
-    /// Name of the file with the note of this phase, which is written before the program runs: to change the phase is one
-    /// rename then, which a full disk lets through.
+    /// Returns the name of the file with the note of this phase. It is written before the program runs, so
+    /// that a change of phase is one rename, which works on a full disk.
     fn file(self) -> &'static str {
         match self {
             Self::Running => "trial.running",
@@ -77,7 +77,7 @@ fn failed(path: &Path, error: &io::Error) -> CommandError {
 }
 
 impl TrialPlace {
-    /// A new one, outside the directory.
+    /// Creates a new one outside the directory.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         let found = fs::metadata(directory).map_err(|error| {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
@@ -96,7 +96,7 @@ impl TrialPlace {
         Ok(place)
     }
 
-    /// One whose changes wait for somebody.
+    /// Opens one whose changes wait for a decision.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let none = || {
             CommandError::failed(format!("{} holds no changes of a trial", path.display()))
@@ -114,7 +114,7 @@ impl TrialPlace {
         Ok(Self { path, note, _claim: claim })
     }
 
-    /// Id of the trial's cgroups, and part of the names of files that are not complete yet.
+    /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
     pub(super) fn id(&self) -> String {
         id(&self.path)
     }
@@ -171,7 +171,7 @@ impl TrialPlace {
         let _ = remove_home(&self.note);
     }
 
-    /// A layer in the place, over a directory.
+    /// Creates a layer over a directory.
     pub(super) fn layer(&self, name: &str, over: &Path) -> Result<Layer> {
         make_layer(&self.path.join(name), over)
     }
@@ -180,8 +180,8 @@ impl TrialPlace {
         self.path.join("directory/upper")
     }
 
-    /// A layer for what is written to the home: outside of it, because the kernel takes no upper inside a lower. None if
-    /// there is no place for it.
+    /// Creates a layer for writes to the home directory, outside of it, because the kernel takes no upper
+    /// directory inside a lower one. `None` if there is no place for it.
     pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
         if !self.path.starts_with(home) {
             return self.layer("home", home).map(Some);
@@ -292,7 +292,7 @@ fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError
 /// Removes what is left of trials that were killed, and says what cannot be removed or waits for somebody.
 pub(super) fn clear_left(own: &TrialPlace) {
     let Some(places) = own.path.parent() else { return };
-    for (path, claim) in left_places(places) {
+    for (path, claim) in find_leftovers(places) {
         let Some(note) = read_note(&path) else {
             // One that was killed before it noted anything; others have a note of another kind.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);

@@ -17,9 +17,9 @@ use crate::text::print_stderr;
 use mounts::MountTable;
 pub(super) use variables::{hides_variable, left_outside};
 
-/// So many names of a directory are looked at.
+/// Largest number of entries of a directory that are examined.
 const NAMES: usize = 10_000;
-/// So much of `/etc/passwd` is read.
+/// Largest number of bytes read from `/etc/passwd`.
 const ACCOUNTS: u64 = 1 << 20;
 /// First id of people.
 const PEOPLE: u32 = 1_000;
@@ -219,10 +219,10 @@ const ON_SYSTEM: &[&str] = &[
 /// Shown though it is below something hidden: programs that many install there.
 const SHOWN: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 
-/// So many sockets are hidden, and so many second paths of what is hidden.
+/// Largest number of sockets that are hidden, and of further paths of hidden files.
 const MORE: usize = 1_000;
 
-/// Whose secrets are looked for.
+/// User whose secrets are searched for.
 pub(super) struct Owner<'a> {
     /// The directory that `HOME` names, and that of the account, each without symlinks.
     pub(super) homes: &'a [PathBuf],
@@ -353,7 +353,7 @@ impl Secrets {
         }
     }
 
-    /// A read-only mount keeps nobody from connecting to a socket.
+    /// Finds sockets, to which a read-only mount does not prevent connections.
     fn find_sockets(&mut self, without: &[PathBuf]) {
         let (sockets, left_out) = sockets::find(without, MORE);
         if left_out {
@@ -420,7 +420,7 @@ fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Field 6 of `name:password:uid:gid:comment:home:shell`.
+/// Parses home directories: field 6 of `name:password:uid:gid:comment:home:shell`.
 fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
     accounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
@@ -430,7 +430,7 @@ fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The home that `/etc/passwd` has for a user.
+/// Returns the home that `/etc/passwd` has for a user.
 pub(super) fn account_home(user: u32) -> Option<PathBuf> {
     let mut text = Vec::new();
     fs::File::open("/etc/passwd").ok()?.take(ACCOUNTS).read_to_end(&mut text).ok()?;

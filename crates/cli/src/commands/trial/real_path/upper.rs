@@ -21,7 +21,7 @@ use workspace_state::Cancel;
 
 /// Beginning of the names of the kernel's own notes on an upper.
 const OWN: &[u8] = b"user.overlay.";
-/// The same for names of attributes of a program that begin the same.
+/// Prefix of escaped attributes, which a program set itself.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
 /// Attribute with the mode of what was closed to its owner, in a name that no program can give. It tells the mode when an
 /// upper is read a second time.
@@ -118,7 +118,7 @@ impl Target {
         Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
     }
 
-    /// Device and inode of the directory.
+    /// Returns device and inode of the directory.
     pub(super) fn identity(&self) -> io::Result<(u64, u64)> {
         let found = rustix::fs::fstat(&self.root)?;
         #[allow(
@@ -129,7 +129,7 @@ impl Target {
         Ok((found.st_dev as u64, found.st_ino as u64))
     }
 
-    /// A directory in it; none where none is.
+    /// Opens a directory in it. `None` if there is none.
     pub(super) fn directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -187,7 +187,7 @@ impl Target {
     }
 }
 
-/// Parent and name.
+/// Splits a path into parent and name.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -439,7 +439,7 @@ fn attributes(path: &Path, stat: &fs::Metadata, mode: u32) -> io::Result<Attribu
     })
 }
 
-/// User attributes and access control lists, as the program sees them.
+/// Returns user attributes and access control lists, as the program sees them.
 pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let length = match rustix::fs::flistxattr(file.as_fd(), &mut names[..]) {

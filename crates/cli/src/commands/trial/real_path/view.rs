@@ -27,7 +27,8 @@ pub(super) struct View {
     pub(super) thrown_away: Vec<(PathBuf, String)>,
 }
 
-/// The homes of this user: `HOME`, and that of the account, without symlinks. A root directory is none.
+/// Returns the homes of this user: `HOME`, and that of the account, without symlinks. A root directory is
+/// none.
 pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     let usable = |path: PathBuf| {
         let path = fs::canonicalize(path).ok()?;
@@ -184,7 +185,7 @@ fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result
     Ok(layer)
 }
 
-/// The environment of the program: this one's, without secrets, and what was asked for.
+/// Returns the environment of the program: this one's, without secrets, and what was asked for.
 pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, value)| !hides_variable(&name.to_string_lossy(), &value.to_string_lossy()))

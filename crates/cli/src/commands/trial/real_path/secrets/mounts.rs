@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of the kernel's list is read.
+/// Largest number of bytes read from the kernel's list of mounts.
 const LIST: u64 = 16 << 20;
 
 /// Mounts, and their places.
@@ -43,8 +43,8 @@ impl MountTable {
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Other paths of hidden files, not many more than `most`: where a mount shows one of them, or something in one. `hides` tells
-    /// if a path is hidden.
+    /// Finds other paths of hidden files, about `most` of them: where a mount shows one of them, or something
+    /// in one. `hides` returns true for hidden paths.
     pub(super) fn other_paths(
         &self,
         hidden: &BTreeSet<PathBuf>,
@@ -71,14 +71,14 @@ impl MountTable {
         found
     }
 
-    /// The mount that a path is in: the deepest, and of those at one point the last.
+    /// Returns the mount that a path is in: the deepest, and of those at one point the last.
     fn around(&self, path: &Path) -> Option<&Mounted> {
         let around = self.0.iter().filter(|it| path.starts_with(&it.point));
         around.max_by_key(|it| it.point.components().count())
     }
 }
 
-/// `path` with `to` in the place of its beginning `from`.
+/// Replaces the prefix `from` of `path` by `to`.
 fn join(to: &Path, path: &Path, from: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(from).ok()?;
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
@@ -90,7 +90,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one != other && identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// A field with `\\040` and the like for blanks and backslashes.
+/// Decodes a field with `\\040` and the like for blanks and backslashes.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

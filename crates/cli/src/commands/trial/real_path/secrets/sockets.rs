@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-/// So much of the kernel's list is read.
+/// Largest number of bytes read from the kernel's list of sockets.
 const LIST: u64 = 16 << 20;
 
 /// Sockets of this network namespace, without symlinks, those that are in none of the directories `last` first: `most` of either,
@@ -36,7 +36,7 @@ pub(super) fn find(last: &[PathBuf], most: usize) -> (BTreeSet<PathBuf>, bool) {
     (found, false)
 }
 
-/// The path of `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
+/// Returns the path of `Num RefCount Protocol Flags Type St Inode Path`. An abstract name has none.
 fn path(line: &[u8]) -> Option<&Path> {
     let mut rest = line;
     for _ in 0..7 {

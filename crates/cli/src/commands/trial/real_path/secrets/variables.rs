@@ -112,7 +112,7 @@ const IN_DATA: &[&str] = &[
     "kwalletd",
     "workspace-server",
 ];
-/// So many paths of one variable are looked at.
+/// Largest number of paths of one variable that are examined.
 const PATHS_OF_ONE: usize = 100;
 
 /// Tells if a variable stays outside: it holds a secret by its name or its value, or leads to what is not there.
@@ -143,7 +143,7 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Secret paths that variables name, whether or not something is there.
+/// Returns secret paths that variables name, whether they exist or not.
 pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, below) in PATHS {

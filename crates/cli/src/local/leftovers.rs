@@ -1,4 +1,4 @@
-//! What a process leaves that is killed: how another one finds it, and knows that nobody is there any more.
+//! Leftovers of killed processes: finding them, and checking that their process has ended.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ const NOTE: &str = "note";
 pub(crate) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
 
 impl Claim {
-    /// None if somebody has it.
+    /// Locks a directory. `None` if another process holds the lock.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
         Self::of(File::create(directory.join(LOCK))?)
     }
@@ -30,7 +30,7 @@ impl Claim {
     }
 }
 
-/// What a place was made for.
+/// Description of a place.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) store: PathBuf,
@@ -43,13 +43,13 @@ impl Note {
         fs::write(directory.join(NOTE), serde_json::to_vec(self)?)
     }
 
-    /// None where none was written in full.
+    /// Reads the note. `None` if it is incomplete.
     pub(super) fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join(NOTE)).ok()?).ok()
     }
 }
 
-/// The places whose processes are gone, each claimed.
+/// Finds directories whose processes have ended, and locks each.
 pub(crate) fn find(places: &Path) -> Vec<(PathBuf, Claim)> {
     let all = fs::read_dir(places).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {

@@ -1,17 +1,17 @@
-//! Whose snapshots are.
+//! Owners of snapshots.
 
 use std::collections::HashSet;
 
+use workspace_api::error_codes;
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_sandbox::Scope;
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError};
 
-use crate::code;
 use crate::error::ApiError;
 use crate::store::{blocking, no_snapshot};
 
-/// The snapshots of a store, each for those whose it is: an owner sees those that were noted for them, and whoever sees
-/// everything sees also what was never noted, such as what the command line made beside the server.
+/// Snapshots of a store with their owners. An owner sees those that are recorded for them; an admin also sees
+/// those without an owner, such as snapshots made by the command line beside the server.
 #[derive(Clone, Copy)]
 pub struct Snapshots<'a> {
     pub(crate) store: &'a Store,
@@ -19,8 +19,8 @@ pub struct Snapshots<'a> {
 }
 
 impl Snapshots<'_> {
-    /// Notes whose a snapshot is, in which sandbox it was made, and by how many bytes it made the store larger. To be called when the snapshot was committed: a crash in
-    /// between leaves one that only administrators see.
+    /// Records the owner of a snapshot, the sandbox it was made in, and the bytes it added to the store. Call
+    /// it after the commit: a crash in between leaves a snapshot that only admins see.
     pub async fn note(
         &self,
         owner: &str,
@@ -31,8 +31,8 @@ impl Snapshots<'_> {
         self.catalog.snapshots().add(owner, &id.to_string(), sandbox, bytes).await
     }
 
-    /// The snapshot with that id, which must be whole: whether the start of one is enough would depend on, and tell about,
-    /// the snapshots of others.
+    /// Returns the snapshot with that id. The id must be complete: whether a prefix is unique would depend
+    /// on, and reveal, the snapshots of others.
     pub async fn find(&self, scope: &Scope, text: &str) -> Result<Snapshot, ApiError> {
         let id: SnapshotId = text.parse().map_err(|_| no_snapshot(text))?;
         if !self.visible(scope, &[id]).await?.contains(&id) {
@@ -42,7 +42,7 @@ impl Snapshots<'_> {
         blocking(move || store.find_snapshot(&id)?.ok_or_else(|| no_snapshot(&text))).await
     }
 
-    /// Those of some snapshots that may be seen, as far as they exist.
+    /// Filters snapshots to those that are visible in the scope. Does not check that they exist.
     pub async fn visible(&self, scope: &Scope, ids: &[SnapshotId]) -> Result<HashSet<SnapshotId>, ApiError> {
         let Scope::Owner(owner) = scope else { return Ok(ids.iter().copied().collect()) };
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -85,8 +85,9 @@ impl Snapshots<'_> {
 }
 
 fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
-    let in_use =
-        |message: String| ApiError::new(code::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string());
+    let in_use = |message: String| {
+        ApiError::new(error_codes::SNAPSHOT_IN_USE, message).detail("snapshotId", id.to_string())
+    };
     if let Some((name, _)) = store.references()?.into_iter().find(|(_, to)| to == id) {
         let error =
             in_use(format!("the reference `{name}` points to snapshot {id}; remove or move it first"));

@@ -1,4 +1,4 @@
-//! What a command prints, without a gap or a repeat, whatever happens to the connection.
+//! Follows the output of a command over lost connections, without gaps or repetitions.
 
 use std::time::Duration;
 
@@ -7,58 +7,41 @@ use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
-use serde::Deserialize;
 use tokio::time::timeout;
+use workspace_api::events::{CommandEvent, CommandEventKind};
 
+use super::backoff::Backoff;
 use super::events::{EVENT_MAX, Event, Parser, TooLong};
-use super::patience::Patience;
-use super::{Client, Failure};
+use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
 
-/// The server says something every 15 seconds; one that says nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(45);
+/// Idle timeout. The server sends a comment every 15 seconds.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Something that a command did.
-pub(crate) enum Did {
-    /// It printed.
+/// Event of a command.
+pub(crate) enum OutputEvent {
+    /// Output.
     Printed { to: To, data: Vec<u8>, time: i64 },
-    /// These bytes were printed too fast to be kept.
+    /// Output that is no longer kept.
     Gap { from: u64, to: u64 },
-    /// It ended. Nothing follows.
+    /// The command ended. Nothing follows.
     Ended(End),
 }
 
-/// Where a command printed to.
+/// Output stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     Stdout,
     Stderr,
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Why it could not be run.
+    /// Reason for which it could not be run.
     pub(crate) failed: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Fields {
-    #[serde(rename = "type")]
-    kind: String,
-    data: Option<String>,
-    data_base64: Option<String>,
-    from: Option<u64>,
-    to: Option<u64>,
-    exit_code: Option<i32>,
-    #[serde(default)]
-    timed_out: bool,
-    message: Option<String>,
-    #[serde(default)]
-    timestamp: i64,
 }
 
 /// Follows a command.
@@ -68,17 +51,17 @@ pub(crate) struct Follower<'a> {
     /// The id of the last event that was given out.
     last: Option<String>,
     stream: Option<(Incoming, Parser)>,
-    patience: Patience,
+    backoff: Backoff,
 }
 
 impl<'a> Follower<'a> {
     pub(crate) fn new(client: &'a Client, sandbox: &str, command: &str) -> Self {
         let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}/output");
-        Self { client, path, last: None, stream: None, patience: Patience::default() }
+        Self { client, path, last: None, stream: None, backoff: Backoff::default() }
     }
 
-    /// What it does next. Nothing is lost when this is given up and asked again.
-    pub(crate) async fn next(&mut self) -> Result<Did> {
+    /// Returns the next event. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<OutputEvent> {
         loop {
             let Some((body, parser)) = &mut self.stream else {
                 self.connect().await?;
@@ -94,23 +77,23 @@ impl<'a> Follower<'a> {
                     )));
                 }
             }
-            match timeout(SILENCE, body.frame()).await {
+            match timeout(IDLE_TIMEOUT, body.frame()).await {
                 Ok(Some(Ok(frame))) => {
                     if let Ok(bytes) = frame.into_data() {
                         parser.push(&bytes);
-                        self.patience.restore();
+                        self.backoff.reset();
                     }
                 }
                 // Half an event that came is forgotten with its connection; all of it comes again.
                 Ok(Some(Err(_)) | None) | Err(_) => {
-                    self.lost(Failure::Lost("the connection broke".to_owned()))?;
+                    self.lost(RequestError::Disconnected("the connection broke".to_owned()))?;
                 }
             }
         }
     }
 
     async fn connect(&mut self) -> Result<()> {
-        self.patience.wait().await;
+        self.backoff.wait().await;
         let header = self.last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
         match self.client.open(&self.path, header).await {
             Ok(body) => self.stream = Some((body, Parser::default())),
@@ -119,12 +102,16 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    fn lost(&mut self, failure: Failure) -> Result<()> {
+    fn lost(&mut self, failure: RequestError) -> Result<()> {
         self.stream = None;
-        if failure.may_pass() && self.patience.lose() { Ok(()) } else { Err(self.client.explain(failure)) }
+        if failure.may_pass() && self.backoff.should_retry() {
+            Ok(())
+        } else {
+            Err(self.client.explain(failure))
+        }
     }
 
-    fn take(&mut self, event: Event) -> Result<Did> {
+    fn take(&mut self, event: Event) -> Result<OutputEvent> {
         let did = read(&event.data).ok_or_else(|| {
             CommandError::failed("the server sent an event that is not understood")
                 .hint("it may be newer than this command")
@@ -136,25 +123,25 @@ impl<'a> Follower<'a> {
     }
 }
 
-fn read(data: &[u8]) -> Option<Did> {
-    let fields: Fields = serde_json::from_slice(data).ok()?;
-    let end = |failed| {
-        Did::Ended(End { exit_code: fields.exit_code.unwrap_or(-1), timed_out: fields.timed_out, failed })
+fn read(data: &[u8]) -> Option<OutputEvent> {
+    let event: CommandEvent<'_> = serde_json::from_slice(data).ok()?;
+    Some(match event.kind {
+        CommandEventKind::Stdout => printed(To::Stdout, event)?,
+        CommandEventKind::Stderr => printed(To::Stderr, event)?,
+        CommandEventKind::Gap => OutputEvent::Gap { from: event.from?, to: event.to? },
+        CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Ended(End {
+            exit_code: event.exit_code.unwrap_or(-1),
+            timed_out: event.timed_out.unwrap_or(false),
+            failed: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),
+        }),
+    })
+}
+
+fn printed(to: To, event: CommandEvent<'_>) -> Option<OutputEvent> {
+    let data = match (event.data, event.data_base64) {
+        (Some(text), _) => text.into_owned().into_bytes(),
+        (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
+        (None, None) => return None,
     };
-    let printed = |to| {
-        let data = match (fields.data.clone(), &fields.data_base64) {
-            (Some(text), _) => text.into_bytes(),
-            (None, Some(base64)) => BASE64_STANDARD.decode(base64).ok()?,
-            (None, None) => return None,
-        };
-        Some(Did::Printed { to, data, time: fields.timestamp })
-    };
-    match fields.kind.as_str() {
-        "stdout" => printed(To::Stdout),
-        "stderr" => printed(To::Stderr),
-        "gap" => Some(Did::Gap { from: fields.from?, to: fields.to? }),
-        "exit" => Some(end(None)),
-        "error" => Some(end(Some(fields.message.clone().unwrap_or_default()))),
-        _ => None,
-    }
+    Some(OutputEvent::Printed { to, data, time: event.timestamp })
 }

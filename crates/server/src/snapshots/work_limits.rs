@@ -1,12 +1,12 @@
-//! How much of what is costly is done at once: in total, and for one owner, so that no owner takes all of it.
+//! Concurrency limits for costly operations: in total and per owner, so that no owner takes all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 use crate::per_owner::PerOwner;
 use crate::settings::Settings;
@@ -19,22 +19,22 @@ const READS: usize = 8;
 const READS_PER_OWNER: usize = 2;
 /// Imports of templates at once.
 const TEMPLATES: usize = 4;
-/// How long an upload waits for its turn.
+/// Timeout for an upload to get its permits.
 const UPLOAD_WAIT: Duration = Duration::from_secs(30);
-/// What a client is told to wait when others take all turns.
+/// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Turns for what is costly.
+/// Concurrency limits for costly operations.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct WorkLimits {
     uploads: Slots,
     comparisons: Slots,
     reads: Slots,
     templates: Slots,
 }
 
-impl Turns {
-    /// As the settings say.
+impl WorkLimits {
+    /// Creates the limits of the settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
         Self {
@@ -45,46 +45,46 @@ impl Turns {
         }
     }
 
-    /// Two turns of each kind, one for an owner.
+    /// Creates limits for tests: two of each kind, one per owner.
     #[cfg(test)]
     pub(super) fn few() -> Self {
         let slots = || Slots::new(2, 1);
         Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
     }
 
-    /// Waits for the turn of an upload, but not for long: the others may be slow.
-    pub(crate) async fn upload(&self, owner: &str) -> Result<Turn, ApiError> {
+    /// Waits for the permit of an upload, but not for long: the others may be slow.
+    pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         self.uploads
             .take_within(UPLOAD_WAIT, owner)
             .await
             .map_err(|refusal| refusal.of_uploads(&self.uploads))
     }
 
-    /// The same for the import of a template.
-    pub(crate) async fn template(&self, owner: &str) -> Result<Turn, ApiError> {
-        let turn = self.templates.take_within(UPLOAD_WAIT, owner).await;
-        turn.map_err(|refusal| refusal.of_uploads(&self.templates))
+    /// Waits for the permits of a template import.
+    pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
+        let permit = self.templates.take_within(UPLOAD_WAIT, owner).await;
+        permit.map_err(|refusal| refusal.of_uploads(&self.templates))
     }
 
-    /// Waits for the turn of a comparison.
-    pub(crate) async fn comparison(&self, owner: &str) -> Turn {
+    /// Waits for the permit of a comparison.
+    pub(crate) async fn comparison(&self, owner: &str) -> WorkPermit {
         self.comparisons.take(owner).await
     }
 
-    /// Waits for the turn of a request that reads a list, a directory or a log.
-    pub(crate) async fn read(&self, owner: &str) -> Turn {
+    /// Waits for the permit of a request that reads a list, a directory or a log.
+    pub(crate) async fn read(&self, owner: &str) -> WorkPermit {
         self.reads.take(owner).await
     }
 }
 
-/// A turn, until it is dropped.
+/// A permit, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
     _total: Option<OwnedSemaphorePermit>,
 }
 
-/// Why there was no turn in time.
+/// Why there was no permit in time.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     /// The owner has as many as it may.
@@ -101,13 +101,13 @@ impl Refusal {
                     "{} archives of the same owner are being uploaded already; try again",
                     slots.owners.each()
                 );
-                ApiError::new(code::UPLOAD_LIMIT_EXCEEDED, message)
+                ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
                     .detail("limit", slots.owners.each())
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
                 let message = format!("{} archives are being uploaded already; try again", slots.total);
-                ApiError::new(code::UPLOADS_BUSY, message)
+                ApiError::new(error_codes::UPLOADS_BUSY, message)
                     .detail("limit", slots.total)
                     .detail("setting", "MAX_UPLOADS")
             }
@@ -129,18 +129,19 @@ impl Slots {
         Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
-    /// The owner's own turn comes first: who waits for it takes nothing from others.
-    async fn take(&self, owner: &str) -> Turn {
+    /// Waits for the owner's permit first, then for a shared one, so that a waiting owner holds nothing of
+    /// others.
+    async fn take(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
         // Neither is ever closed.
-        Turn { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
+        WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
-    async fn take_within(&self, wait: Duration, owner: &str) -> Result<Turn, Refusal> {
+    async fn take_within(&self, wait: Duration, owner: &str) -> Result<WorkPermit, Refusal> {
         let own = tokio::time::timeout(wait, self.owners.of(owner).acquire_owned()).await;
         let own = own.map_err(|_| Refusal::Owner)?.ok();
         let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(Turn { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
+        Ok(WorkPermit { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was given, by whom, before it is understood.
+//! Sources of settings: environment variables and a file, before they are parsed.
 
 use std::collections::BTreeMap;
 use std::env::VarError;
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use super::value::Value;
 use super::{Declared, Fallback, SettingsError, Wrong, file};
 
-/// What is known of the machine before any setting is.
+/// Facts about the machine on which defaults depend.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
-    /// Where the user's programs keep their data.
+pub struct HostEnvironment {
+    /// Data directory of the user.
     pub user_data: Option<PathBuf>,
-    /// Whether this is the superuser.
+    /// True for the superuser.
     pub root: bool,
-    /// Where this program is.
+    /// Directory of this program.
     pub program_directory: Option<PathBuf>,
     /// `DATA_DIR`, given or by default.
     pub data_dir: Option<PathBuf>,
 }
 
-/// The texts that were given for settings: the environment's before the file's.
+/// Unparsed values of settings: variables of the environment override the file.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct SettingsSource {
     values: BTreeMap<String, Part>,
     wrong: Vec<Wrong>,
-    surroundings: Surroundings,
+    host: HostEnvironment,
 }
 
 /// A text, or several as lists in a file are.
@@ -35,12 +35,12 @@ pub(super) enum Part {
     List(Vec<String>),
 }
 
-impl Given {
-    /// What this process was given: its environment, and the file `config` or else that of `WORKSPACE_CONFIG`.
+impl SettingsSource {
+    /// Reads the environment of this process, and the file `config` or else that of `WORKSPACE_CONFIG`.
     pub fn from_process(config: Option<&Path>) -> Result<Self, SettingsError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let home_data = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
-        let surroundings = Surroundings {
+        let host = HostEnvironment {
             user_data: variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home_data),
             root: rustix::process::geteuid().is_root(),
             program_directory: std::env::current_exe().ok().and_then(|it| it.parent().map(Path::to_owned)),
@@ -59,39 +59,40 @@ impl Given {
                 }
             }
         }
-        let mut given = Self::new(surroundings, environment, text.as_deref());
-        given.wrong.extend(wrong);
-        Ok(given)
+        let mut source = Self::new(host, environment, text.as_deref());
+        source.wrong.extend(wrong);
+        Ok(source)
     }
 
-    /// What these variables and the text of this file give. A variable that is empty counts as not set, because
-    /// that is how composed deployments leave one out.
+    /// Creates the sources from variables and the text of a file. An empty variable counts as not set,
+    /// because that is how composed deployments leave one out.
     pub fn new(
-        surroundings: Surroundings,
+        host: HostEnvironment,
         environment: impl IntoIterator<Item = (String, String)>,
         file: Option<&str>,
     ) -> Self {
-        let mut given = Self { surroundings, ..Self::default() };
+        let mut source = Self { host, ..Self::default() };
         if let Some(text) = file {
-            (given.values, given.wrong) = file::parse(text);
+            (source.values, source.wrong) = file::parse(text);
         }
         for (name, value) in environment {
             if !value.is_empty() {
-                given.values.insert(name.to_ascii_lowercase(), Part::Text(value));
+                source.values.insert(name.to_ascii_lowercase(), Part::Text(value));
             }
         }
-        given.surroundings.data_dir = given.data_dir();
-        given
+        source.host.data_dir = source.data_dir();
+        source
     }
 
     fn data_dir(&self) -> Option<PathBuf> {
         match self.values.get("data_dir") {
             Some(Part::Text(text)) => Some(PathBuf::from(text)),
-            _ => self.surroundings.user_data.as_ref().map(|data| data.join("workspace-server")),
+            _ => self.host.user_data.as_ref().map(|data| data.join("workspace-server")),
         }
     }
 
-    /// The settings in force, as lines of a settings file; those without a value and secrets are comments.
+    /// Returns the settings in force, as lines of a settings file; those without a value and secrets are
+    /// comments.
     pub fn shown(&self) -> String {
         super::TABLE.iter().map(|declared| self.line(declared)).collect()
     }
@@ -102,7 +103,7 @@ impl Given {
             (Some(Part::Text(text)), _) => Some(toml::Value::from(text.clone())),
             (Some(Part::List(parts)), _) => Some(toml::Value::from(parts.clone())),
             (None, Fallback::Value(text)) => Some(toml::Value::from(text)),
-            (None, Fallback::Found(_, find)) => find(&self.surroundings).map(toml::Value::from),
+            (None, Fallback::Found(_, find)) => find(&self.host).map(toml::Value::from),
             (None, Fallback::Absent(_)) => None,
         };
         match value {
@@ -116,7 +117,7 @@ impl Given {
         &self.wrong
     }
 
-    /// The value of a setting that always has one.
+    /// Parses the value of a setting that always has one.
     pub(super) fn value<T: Value>(&self, name: &str, default: Fallback, wrong: &mut Vec<Wrong>) -> Option<T> {
         let text = self.text::<T>(name).and_then(|text| match text {
             Some(text) => Ok(text),
@@ -126,7 +127,7 @@ impl Given {
         value.map_err(|error| wrong.push(error)).ok()
     }
 
-    /// The value of a setting that may be left out.
+    /// Parses the value of a setting that may be left out.
     pub(super) fn optional<T: Value>(&self, name: &str, wrong: &mut Vec<Wrong>) -> Option<Option<T>> {
         if !self.values.contains_key(name) {
             return Some(None);
@@ -139,7 +140,7 @@ impl Given {
             Fallback::Value(text) => Ok(text.to_owned()),
             Fallback::Found(reason, find) => {
                 let missing = || Wrong::Missing { name: name.to_ascii_uppercase(), reason };
-                find(&self.surroundings).ok_or_else(missing)
+                find(&self.host).ok_or_else(missing)
             }
             Fallback::Absent(reason) => Err(Wrong::Missing { name: name.to_ascii_uppercase(), reason }),
         }

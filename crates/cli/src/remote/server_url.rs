@@ -1,4 +1,4 @@
-//! Where the server is, and who asks.
+//! URL of the server, and the key.
 
 use std::env;
 use std::net::IpAddr;
@@ -12,35 +12,35 @@ use crate::error::{CommandError, Result};
 const DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// A server, and the key for it.
-pub(crate) struct Place {
-    /// As it is shown.
+pub(crate) struct ServerUrl {
+    /// URL as it is shown.
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) tls: bool,
-    /// What comes before the paths of the API.
+    /// Prefix of the paths of the API.
     pub(crate) prefix: String,
     pub(crate) key: Option<String>,
-    /// Where a key was looked for in vain.
+    /// File in which no key was found.
     pub(crate) missing_key: Option<PathBuf>,
 }
 
-impl Place {
-    /// What the options and the surroundings say.
+impl ServerUrl {
+    /// Resolves server and key from options, environment and files.
     pub(crate) fn new(server: &Server) -> Result<Self> {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
-        let mut place = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
-        place.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
+        let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
+        resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
         // The key of this machine's server goes to this machine alone.
-        if place.key.is_none() && place.is_local() {
-            place.take_local_key()?;
+        if resolved.key.is_none() && resolved.is_local() {
+            resolved.take_local_key()?;
         }
         // The key itself is a secret, also one with a mistake in it.
-        if place.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+        if resolved.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(CommandError::usage("the key has characters that no key has")
                 .hint("keys are visible ASCII characters, without spaces and ends of lines"));
         }
-        Ok(place)
+        Ok(resolved)
     }
 
     fn parse(url: &str) -> Result<Self> {
@@ -70,13 +70,13 @@ impl Place {
         })
     }
 
-    /// Whether it is on this machine.
+    /// Returns true if the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         let address: Option<IpAddr> = self.host.parse().ok();
         address.map_or(self.host == "localhost", |address| address.is_loopback())
     }
 
-    /// What the header `Host` says.
+    /// Returns the value of the header `Host`.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -101,7 +101,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
         .hint("the server may be another user's; give a key with --api-key or WORKSPACE_API_KEY")
 }
 
-/// Where a server on this machine keeps its data: as its own setting says, or in the user's data directory.
+/// Returns the data directory of a server on this machine: that of its setting, or the default.
 pub(crate) fn local_data() -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user =
@@ -109,7 +109,7 @@ pub(crate) fn local_data() -> Option<PathBuf> {
     variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
 }
 
-/// A variable; an empty one counts as not set.
+/// Reads an environment variable; an empty one counts as not set.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -120,27 +120,27 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let place = Place::parse("http://127.0.0.1:8080/").unwrap();
+        let server = ServerUrl::parse("http://127.0.0.1:8080/").unwrap();
         assert_eq!(
-            (place.authority().as_str(), place.tls, place.is_local()),
+            (server.authority().as_str(), server.tls, server.is_local()),
             ("127.0.0.1:8080", false, true)
         );
-        let place = Place::parse("https://[::1]/below/").unwrap();
-        assert_eq!((place.authority().as_str(), place.prefix.as_str()), ("[::1]:443", "/below"));
-        assert!(place.tls && place.is_local());
-        assert!(!Place::parse("http://example.com").unwrap().is_local());
-        assert!(!Place::parse("http://127.0.0.1.example.com").unwrap().is_local());
+        let server = ServerUrl::parse("https://[::1]/below/").unwrap();
+        assert_eq!((server.authority().as_str(), server.prefix.as_str()), ("[::1]:443", "/below"));
+        assert!(server.tls && server.is_local());
+        assert!(!ServerUrl::parse("http://example.com").unwrap().is_local());
+        assert!(!ServerUrl::parse("http://127.0.0.1.example.com").unwrap().is_local());
         for url in ["", "127.0.0.1:8080", "ftp://host", "http://", "http://user@host", "http://host/?x"] {
-            assert!(Place::parse(url).is_err(), "{url}");
+            assert!(ServerUrl::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn a_key_that_cannot_be_sent_is_not_taken_for_a_missing_server() {
         let with = |key: &str| Server { server: Some(DEFAULT.to_owned()), api_key: Some(key.to_owned()) };
-        assert!(Place::new(&with("a-key-of-somebody")).is_ok());
+        assert!(ServerUrl::new(&with("a-key-of-somebody")).is_ok());
         for key in ["a-key\n", "a key", "clé"] {
-            assert!(Place::new(&with(key)).is_err(), "{key:?}");
+            assert!(ServerUrl::new(&with(key)).is_err(), "{key:?}");
         }
     }
 }

@@ -1,32 +1,32 @@
-//! Which snapshot and which path in it an address means.
+//! Parses the snapshot and the path in it from a URL path.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use workspace_api::error_codes;
 
-use crate::code;
 use crate::error::ApiError;
 
-/// What `/api/v1/snapshots/{id}/tree/{path}` and the like mean. Paths of a tree need not be UTF-8, on which the usual way to take
-/// an address apart insists.
+/// Path parameters of `/api/v1/snapshots/{id}/tree/{path}` and the like. Paths of a tree need not be UTF-8,
+/// which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SnapshotPath {
     /// The snapshot.
     pub(super) id: String,
     /// The path in it. `%2F` is a slash like any other: no name has one.
     pub(super) path: Vec<u8>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Place {
+impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         Self::parse(parts.uri.path()).ok_or_else(|| {
-            ApiError::new(code::INVALID_REQUEST, "a `%` in the path needs two hexadecimal digits")
+            ApiError::new(error_codes::INVALID_REQUEST, "a `%` in the path needs two hexadecimal digits")
         })
     }
 }
 
-impl Place {
+impl SnapshotPath {
     fn parse(path: &str) -> Option<Self> {
         // "", "api", "v1", "snapshots", id, "tree", path
         let mut parts = path.splitn(7, '/').skip(4);
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// The bytes that a percent-encoded text stands for.
+/// Decodes percent-encoding; `None` if it is invalid.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -64,11 +64,11 @@ mod tests {
             ("/%FF%00%25+x", b"\xff\0%+x"),
             ("/a//b/", b"a//b/"),
         ] {
-            let place = Place { id: "an-id".to_owned(), path: path.to_vec() };
-            assert_eq!(Place::parse(&format!("{base}{end}")), Some(place), "{end}");
+            let location = SnapshotPath { id: "an-id".to_owned(), path: path.to_vec() };
+            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), Some(location), "{end}");
         }
         for end in ["/%", "/%4", "/%zz", "/%+1", "/%é"] {
-            assert_eq!(Place::parse(&format!("{base}{end}")), None, "{end}");
+            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), None, "{end}");
         }
     }
 }

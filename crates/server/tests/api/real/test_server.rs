@@ -16,10 +16,10 @@ use workspace_host::overlay;
 
 use crate::support::{Answer, Call, KEY};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A directory, and the server that runs in it unless it was killed.
-pub(crate) struct House {
+/// Server program in a directory of its own. It runs unless it was killed.
+pub(crate) struct TestServer {
     directory: TempDir,
     variables: Vec<(String, String)>,
     running: Option<Running>,
@@ -32,7 +32,7 @@ struct Running {
     _output: BufReader<ChildStdout>,
 }
 
-impl House {
+impl TestServer {
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
@@ -40,9 +40,9 @@ impl House {
     /// With these variables set.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut house = Self { directory: tempfile::tempdir().unwrap(), variables, running: None };
-        house.start();
-        house
+        let mut server = Self { directory: tempfile::tempdir().unwrap(), variables, running: None };
+        server.start();
+        server
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -179,7 +179,7 @@ impl House {
         answer.json()
     }
 
-    /// What a command prints that succeeds.
+    /// Runs a command that must succeed and returns its output.
     pub(crate) fn out(&self, id: &str, command: &str) -> String {
         let result = self.run(id, command);
         assert_eq!(result["exitCode"], 0, "{result}");
@@ -228,19 +228,20 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for TestServer {
     /// Ends all that the test left, also when it failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
-            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"answered\"")).collect();
+            let lines: Vec<&str> =
+                log.lines().filter(|line| !line.contains("\"request completed\"")).collect();
             eprintln!("the server's log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }
         self.end_all();
     }
 }
 
-impl House {
+impl TestServer {
     /// Ends all that runs and is mounted, as a crash of the machine does.
     pub(crate) fn end_all(&mut self) {
         if let Some(mut running) = self.running.take() {
@@ -292,7 +293,7 @@ pub(crate) fn agent_program() -> PathBuf {
     program
 }
 
-/// Whether what takes long is wanted.
+/// Returns true if slow tests are enabled.
 pub(crate) fn full() -> bool {
     std::env::var_os("WORKSPACE_TEST_FULL").is_some()
 }
@@ -300,7 +301,7 @@ pub(crate) fn full() -> bool {
 /// Waits until something is so.
 #[track_caller]
 pub(crate) fn soon(what: &str, check: impl FnMut() -> bool) {
-    within(PATIENCE, what, check);
+    within(TIMEOUT, what, check);
 }
 
 #[track_caller]

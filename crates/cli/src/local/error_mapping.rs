@@ -1,4 +1,4 @@
-//! What to say of a sandbox that does not come about.
+//! Explains errors of local sandboxes.
 
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::{SandboxError, WorkspaceError};

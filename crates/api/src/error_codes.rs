@@ -1,0 +1,135 @@
+//! The error codes of the API: number, name and HTTP status. Clients depend on all three, so a row is never changed
+//! or reused, only added; a test of the server holds a copy of them.
+
+/// A kind of error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorCode {
+    /// Number, unique and stable; [`RANGES`] groups them.
+    pub number: u16,
+    /// Name, unique and stable.
+    pub name: &'static str,
+    /// HTTP status of the response.
+    pub status: u16,
+    /// Meaning in one sentence, for `docs/errors.md`.
+    pub meaning: &'static str,
+}
+
+/// Returns the error code with that name, if this version knows it.
+pub fn find(name: &str) -> Option<ErrorCode> {
+    TABLE.iter().copied().find(|code| code.name == name)
+}
+
+macro_rules! codes {
+    ($($name:ident = $number:literal, $status:literal, $meaning:literal;)+) => {
+        $(
+            #[doc = $meaning]
+            pub const $name: ErrorCode = ErrorCode {
+                number: $number,
+                name: stringify!($name),
+                status: $status,
+                meaning: $meaning,
+            };
+        )+
+
+        /// Every error code, by number.
+        pub const TABLE: &[ErrorCode] = &[$($name),+];
+    };
+}
+
+codes! {
+    UNAUTHORIZED = 1001, 401, "The key is missing, unknown or revoked.";
+    FORBIDDEN = 1002, 403, "The key's role does not allow this.";
+    KEY_NOT_FOUND = 1003, 404, "There is no such key, or it was revoked.";
+    LAST_ADMIN_KEY = 1004, 409, "Without this key nobody could administer the server.";
+
+    SANDBOX_NOT_FOUND = 2001, 404, "There is no such sandbox, or it is another owner's.";
+    TEMPLATE_NOT_FOUND = 2002, 404, "There is no such template.";
+    SANDBOX_LIMIT_EXCEEDED = 2003, 429, "The owner or the server has as many sandboxes as allowed.";
+    SANDBOX_NOT_RUNNING = 2004, 409, "The sandbox is in a state in which this cannot be done.";
+    SANDBOX_EXPIRED = 2005, 410, "The sandbox's time is over.";
+    IDEMPOTENCY_CONFLICT = 2006, 409, "The idempotency key was used for another request.";
+    RUNTIME_UNAVAILABLE = 2007, 503, "What runs sandboxes cannot be used now.";
+    QUEUE_FULL = 2008, 503, "Too many sandboxes are waiting to be made.";
+    NETWORK_UNAVAILABLE = 2009, 422, "This machine cannot give a sandbox that network.";
+    ISOLATION_UNAVAILABLE = 2010, 503, "This machine cannot isolate as required.";
+    LIFETIME_EXCEEDED = 2011, 422, "The sandbox would live longer than allowed.";
+    AGENT_UNAVAILABLE = 2012, 503, "The sandbox's guest agent does not answer.";
+    RESOURCE_LIMIT_EXCEEDED = 2013, 422, "More was asked for than a sandbox may have.";
+    TEMPLATE_UNAVAILABLE = 2014, 422, "The template is known but not on this machine.";
+    SANDBOX_CREATION_FAILED = 2015, 500, "The sandbox could not be started.";
+    SANDBOX_CONFLICT = 2016, 409, "Somebody else changed the sandbox at the same time.";
+    TEMPLATE_EXISTS = 2017, 409, "There is a template of that name already.";
+    TEMPLATE_IN_USE = 2018, 409, "A sandbox was made of the template.";
+    SANDBOX_ELSEWHERE = 2019, 421, "Another server of the same catalog looks after the sandbox.";
+    SANDBOX_NAME_TAKEN = 2020, 409, "The owner has a sandbox of that name, and the request asked for a name of its own.";
+    SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime could not do that to the sandbox, which is there.";
+
+    SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
+    SNAPSHOT_IN_USE = 3002, 409, "A reference names the snapshot, or something holds on to it.";
+    PATH_NOT_FOUND = 3003, 404, "The snapshot has nothing at that path.";
+    NOT_A_FILE = 3004, 422, "What is at that path is a directory or a symlink, which is not followed.";
+    RANGE_NOT_SATISFIABLE = 3005, 416, "The file has no such bytes; `Content-Range` says how many it has.";
+    ARCHIVE_INVALID = 3006, 400, "The body is no tar archive, or one that is damaged or tries to reach outside itself.";
+    UPLOAD_LIMIT_EXCEEDED = 3007, 429, "As many archives as allowed are being uploaded; try again.";
+    SNAPSHOT_DAMAGED = 3008, 500, "What is stored of the snapshot is damaged; `workspace verify` says more.";
+    UPLOADS_BUSY = 3009, 503, "The server takes as many archives as it can, of several owners; try again.";
+    SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has as many snapshots as allowed; delete some.";
+    TREE_TOO_LARGE = 3011, 422, "What is to be compared or read has more entries, or longer paths, than the server goes through at once.";
+
+    EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
+    EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has as many episodes as allowed; delete some.";
+    EPISODE_SHARED = 3103, 409, "Episodes of another owner follow this one, so it cannot be deleted.";
+
+    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` ends them.";
+    PROVIDER_UNAVAILABLE = 3202, 422, "This machine cannot make workspaces that way.";
+    WORKSPACE_UNUSABLE = 3203, 409, "The sandbox's workspace is not there, or cannot be used.";
+    WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
+    WORKSPACE_UNREADABLE = 3205, 422, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
+    WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries, or longer paths, than a snapshot may have.";
+
+    PROCESS_TIMEOUT = 4001, 422, "The command ran longer than allowed and was ended.";
+    COMMAND_FAILED = 4002, 422, "The command could not be started.";
+    COMMAND_NOT_FOUND = 4003, 404, "There is no such command in this sandbox.";
+    COMMAND_NOT_RUNNING = 4004, 409, "The command has ended.";
+    STDIN_CLOSED = 4005, 409, "The command's input is closed.";
+    OUTPUT_UNAVAILABLE = 4006, 410, "The command's output is no longer kept.";
+    COMMAND_LIMIT_EXCEEDED = 4007, 429, "The sandbox runs as many commands as allowed.";
+    STDIN_FULL = 4008, 429, "The command does not read its input; try again when it has.";
+    STDIN_UNCERTAIN = 4009, 503, "The guest agent went away; some of the input may have arrived.";
+
+    PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
+    PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has as many terminals as allowed.";
+    PTY_CLOSED = 4103, 410, "The terminal's shell has ended.";
+
+    INTERNAL_ERROR = 9001, 500, "Something failed in the server; its log has the request's id.";
+    RATE_LIMITED = 9002, 429, "The key made too many requests; `Retry-After` says when to try again.";
+    INVALID_REQUEST = 9003, 400, "The request is not understood.";
+    PAYLOAD_TOO_LARGE = 9004, 413, "The request's body is larger than allowed.";
+    NOT_FOUND = 9005, 404, "The API has no such path.";
+    METHOD_NOT_ALLOWED = 9006, 405, "The path does not have that method; `Allow` says which it has.";
+    UNSUPPORTED_MEDIA_TYPE = 9007, 415, "The body must be `application/json`.";
+    SHUTTING_DOWN = 9008, 503, "The server is stopping.";
+    REQUEST_TIMEOUT = 9009, 408, "The request's body did not come in time.";
+    URI_TOO_LONG = 9010, 414, "The request's path and query are longer than allowed.";
+    HEADERS_TOO_LARGE = 9011, 431, "The request's headers are larger than allowed.";
+    CATALOG_UNAVAILABLE = 9012, 503, "The catalog's database does not answer.";
+    NOT_IMPLEMENTED = 9013, 501, "This server cannot do that yet.";
+    STORAGE_FULL = 9014, 507, "The server's disk has no room for it.";
+    CONNECTION_LIMIT_EXCEEDED = 9015, 429, "The owner has as many connections as allowed.";
+    ANSWERS_UNREAD = 9016, 429, "Answers that the owner has not read yet fill the memory for them; read them.";
+}
+
+/// First number, last number and subject of each range of codes.
+pub const RANGES: &[(u16, u16, &str)] = &[
+    (1000, 1999, "keys"),
+    (2000, 2999, "sandboxes"),
+    (3000, 3099, "snapshots"),
+    (3100, 3199, "episodes"),
+    (3200, 3999, "workspaces"),
+    (4000, 4099, "commands"),
+    (4100, 4199, "terminals"),
+    (5000, 5999, "projects (kept)"),
+    (6000, 6999, "merge (kept)"),
+    (7000, 7999, "NFS (kept)"),
+    (9000, 9999, "the server"),
+];

@@ -1,0 +1,193 @@
+//! Errors of requests: the error that the server returned, or the reason for which there is no response.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes::{self, ErrorCode};
+
+use super::ServerUrl;
+use crate::error::CommandError;
+
+/// Reason for which a request failed.
+#[derive(Debug)]
+pub(crate) enum RequestError {
+    /// No connection; the error of the system.
+    Unreachable(String),
+    /// The TLS certificate is not trusted; the reason.
+    Untrusted(String),
+    /// The connection broke after it was made.
+    Disconnected(String),
+    /// The response is JSON, but not of the expected type; the parser's message.
+    Malformed(String),
+    /// The server returned an error.
+    Api(Box<ApiError>),
+}
+
+/// Error that a server returned.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    /// Error code; `None` if this version does not know it, or if something else than a server responded.
+    code: Option<ErrorCode>,
+    /// Name of the error code in docs/errors.md; empty if something else than a server responded.
+    name: String,
+    pub(crate) message: String,
+    pub(crate) request: Option<String>,
+    pub(crate) retry_after: Option<Duration>,
+    /// Bytes of a command's input that were accepted before the error.
+    pub(crate) written: usize,
+}
+
+impl ApiError {
+    /// Parses the response of a failed request.
+    pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        match serde_json::from_slice(body) {
+            Ok(ErrorBody { error }) => Self {
+                status,
+                code: error_codes::find(&error.name),
+                written: usize::try_from(error.written()).unwrap_or(usize::MAX),
+                name: error.name,
+                message: error.message,
+                request: Some(error.request_id),
+                retry_after,
+            },
+            // Something else than the server answered: a proxy, or another program on that port.
+            Err(_) => Self {
+                status,
+                code: None,
+                name: String::new(),
+                message: format!("it answered {status}, but not as a workspace server does"),
+                request: None,
+                retry_after,
+                written: 0,
+            },
+        }
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        let Some(code) = self.code else {
+            return self.name.is_empty().then_some("check --server or WORKSPACE_SERVER");
+        };
+        Some(match code {
+            error_codes::FORBIDDEN => {
+                "use a key with another role; admins make keys with `workspace key create`"
+            }
+            error_codes::KEY_NOT_FOUND => "`workspace key ls` lists the keys",
+            error_codes::LAST_ADMIN_KEY => "`workspace key create --role admin` makes another one",
+            error_codes::SANDBOX_NOT_FOUND => "`workspace ps` lists your sandboxes",
+            error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
+                "`workspace run` or `workspace sandbox create` make another"
+            }
+            error_codes::SNAPSHOT_NOT_FOUND => "ids of a server's snapshots are given whole",
+            error_codes::WORKSPACE_IN_USE => "without `--no-force` they are ended",
+            error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
+                "`workspace template ls` lists the templates"
+            }
+            error_codes::TEMPLATE_IN_USE => {
+                "remove the sandboxes that were made of it first; `workspace ps` lists yours"
+            }
+            error_codes::SANDBOX_NAME_TAKEN => "give another name, or `--allow-duplicate-name`",
+            error_codes::STORAGE_FULL => "make room on the server's machine, and try again",
+            error_codes::WORKSPACE_UNREADABLE => "`chmod u+r` them in the sandbox, or remove them",
+            error_codes::SANDBOX_LIMIT_EXCEEDED => {
+                "`workspace ps` lists sandboxes, `workspace sandbox rm` ends them"
+            }
+            error_codes::RUNTIME_UNAVAILABLE
+            | error_codes::ISOLATION_UNAVAILABLE
+            | error_codes::SANDBOX_CREATION_FAILED => {
+                "`workspace status` says what the server found on its machine; its log says more"
+            }
+            error_codes::NETWORK_UNAVAILABLE => "`--network none` always works",
+            error_codes::COMMAND_NOT_FOUND | error_codes::OUTPUT_UNAVAILABLE => {
+                "`workspace ps ID` lists the commands of a sandbox"
+            }
+            error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` shows what it printed",
+            error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
+            error_codes::RATE_LIMITED => "try again in a minute",
+            error_codes::SHUTTING_DOWN
+            | error_codes::AGENT_UNAVAILABLE
+            | error_codes::CATALOG_UNAVAILABLE
+            | error_codes::QUEUE_FULL => "try again in a moment",
+            _ => return None,
+        })
+    }
+}
+
+impl RequestError {
+    /// Returns true if a retry may succeed.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Disconnected(_) => true,
+            Self::Untrusted(_) | Self::Malformed(_) => false,
+            Self::Api(error) => {
+                matches!(
+                    error.status,
+                    StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::BAD_GATEWAY
+                )
+            }
+        }
+    }
+
+    /// Returns true if the server responded with that error code.
+    pub(crate) fn is(&self, code: ErrorCode) -> bool {
+        matches!(self, Self::Api(error) if error.code == Some(code))
+    }
+
+    /// Explains the failure to the user.
+    pub(crate) fn explain(self, server: &ServerUrl) -> CommandError {
+        match self {
+            Self::Unreachable(why) => unreachable(server, &why),
+            Self::Untrusted(why) => untrusted(server, &why),
+            Self::Disconnected(why) => {
+                CommandError::failed(format!("lost the server at {}: {why}", server.url))
+                    .hint("it may have been stopped; what runs in sandboxes goes on: see `workspace ps`")
+            }
+            Self::Malformed(why) => {
+                CommandError::failed(format!("the server's answer is not understood: {why}"))
+                    .hint("it may be newer than this command")
+            }
+            Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
+            Self::Api(error) => answered(&error),
+        }
+    }
+}
+
+fn unreachable(server: &ServerUrl, why: &str) -> CommandError {
+    let error = CommandError::failed(format!("there is no server at {}: {why}", server.url));
+    let error = if server.is_local() {
+        error.hint("start one with `make up` or `workspace-server`")
+    } else {
+        error.hint("check the name, and whether it runs")
+    };
+    error.hint("`--server URL` or WORKSPACE_SERVER choose another one")
+}
+
+fn untrusted(server: &ServerUrl, why: &str) -> CommandError {
+    CommandError::failed(format!("the server at {} is not trusted: {why}", server.url))
+        .hint("SSL_CERT_FILE names a file with the authority's certificate that vouches for the server's")
+        .hint("the certificate must be for the name in the URL")
+}
+
+fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
+    let error = CommandError::failed(format!("{}: {}", server.url, error.message))
+        .hint("give a key with --api-key or WORKSPACE_API_KEY");
+    match &server.missing_key {
+        Some(path) => error.hint(format!(
+            "there is none in {}; a server with another DATA_DIR keeps its first key in DATA_DIR/api-key",
+            path.display()
+        )),
+        None => error,
+    }
+}
+
+fn answered(response: &ApiError) -> CommandError {
+    let error = CommandError::failed(response.message.clone());
+    match (response.hint(), &response.request) {
+        (Some(hint), _) => error.hint(hint),
+        (None, Some(request)) if response.status.is_server_error() => {
+            error.hint(format!("the server's log has more under {request}"))
+        }
+        (None, _) => error.hint(format!("docs/errors.md explains {}", response.name)),
+    }
+}

@@ -1,0 +1,228 @@
+//! Maps errors of the sandbox service to errors of the API.
+
+use serde_json::json;
+use workspace_api::error::WRITTEN;
+use workspace_api::error_codes;
+use workspace_sandbox::runtime::RuntimeError;
+use workspace_sandbox::template::TemplateError;
+use workspace_sandbox::{Kind, SandboxError, WorkspaceError, without_host_paths};
+use workspace_state::DirectoryError;
+
+use crate::error::ApiError;
+use crate::store::cancelled;
+
+/// Largest number of paths in the details of an error.
+const PATHS_MAX: usize = 100;
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let message = error.to_string();
+        match error {
+            SandboxError::Catalog(error) => error.into(),
+            SandboxError::Template(TemplateError::Full) => Self::new(error_codes::STORAGE_FULL, message),
+            error if error.is_full() => no_room().because(message),
+            SandboxError::Cancelled => cancelled(),
+            SandboxError::NotFound { id } => {
+                Self::new(error_codes::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
+            }
+            SandboxError::NotRunning { id, state, .. } => {
+                Self::new(error_codes::SANDBOX_NOT_RUNNING, message)
+                    .detail("sandboxId", id)
+                    .detail("state", state.as_str())
+            }
+            SandboxError::Expired { id } => {
+                Self::new(error_codes::SANDBOX_EXPIRED, message).detail("sandboxId", id)
+            }
+            SandboxError::Busy { id, .. } => {
+                Self::new(error_codes::SANDBOX_CONFLICT, message).detail("sandboxId", id)
+            }
+            SandboxError::Operation { id, source } => {
+                let message = format!("the runtime failed with sandbox `{id}`; the server's log says how");
+                Self::new(error_codes::SANDBOX_OPERATION_FAILED, message)
+                    .because(source)
+                    .detail("sandboxId", id)
+            }
+            SandboxError::AgentLost { id, .. } => {
+                Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
+            }
+            SandboxError::AgentAway { id } => {
+                Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
+            }
+            SandboxError::Elsewhere { id, node } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
+                .detail("sandboxId", id)
+                .detail("node", node),
+            SandboxError::TooMany { limit, setting, .. } => {
+                Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", setting)
+            }
+            SandboxError::TooManySnapshots { limit, .. } => {
+                Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message)
+                    .detail("limit", limit)
+                    .detail("setting", "MAX_SNAPSHOTS_PER_OWNER")
+            }
+            SandboxError::SnapshotsTooLarge { bytes, limit, .. } => {
+                let error = Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
+            }
+            SandboxError::QueueFull { waiting } => {
+                let error = Self::new(error_codes::QUEUE_FULL, message).detail("waiting", waiting);
+                error.detail("setting", "MAX_QUEUED_CREATIONS")
+            }
+            SandboxError::NameTaken { name, sandbox } => Self::new(error_codes::SANDBOX_NAME_TAKEN, message)
+                .detail("name", name)
+                .detail("sandboxId", sandbox),
+            SandboxError::OtherRequest { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
+            SandboxError::Invalid { field, .. } => {
+                let code = match field {
+                    "resources.cpu" | "resources.memory" | "resources.disk" | "resources.processes" => {
+                        error_codes::RESOURCE_LIMIT_EXCEEDED
+                    }
+                    _ => error_codes::INVALID_REQUEST,
+                };
+                Self::new(code, message).detail("field", field)
+            }
+            SandboxError::NoTemplate { name, .. } => no_template(message, name),
+            SandboxError::TemplateUsed { name, sandbox } => Self::new(error_codes::TEMPLATE_IN_USE, message)
+                .detail("template", name)
+                .detail("sandboxId", sandbox),
+            SandboxError::NoImports { .. } => Self::new(error_codes::NOT_IMPLEMENTED, message),
+            SandboxError::Template(error) => match error {
+                TemplateError::Name { .. } | TemplateError::Archive(_) => {
+                    Self::new(error_codes::INVALID_REQUEST, message)
+                }
+                TemplateError::Exists { name } => {
+                    Self::new(error_codes::TEMPLATE_EXISTS, message).detail("template", name)
+                }
+                TemplateError::TooLarge { limit, .. } => Self::new(error_codes::PAYLOAD_TOO_LARGE, message)
+                    .detail("limit", limit)
+                    .detail("setting", "MAX_TEMPLATE"),
+                TemplateError::Cancelled => Self::new(error_codes::SHUTTING_DOWN, message),
+                TemplateError::Full | TemplateError::Io(_) => Self::internal(message),
+            },
+            SandboxError::Lifetime { limit, left } => Self::new(error_codes::LIFETIME_EXCEEDED, message)
+                .detail("limitSeconds", limit)
+                .detail("leftSeconds", left),
+            SandboxError::NoCommand { id } => {
+                Self::new(error_codes::COMMAND_NOT_FOUND, message).detail("commandId", id)
+            }
+            SandboxError::CommandEnded { id } => {
+                Self::new(error_codes::COMMAND_NOT_RUNNING, message).detail("commandId", id)
+            }
+            SandboxError::InputClosed { id } => {
+                Self::new(error_codes::STDIN_CLOSED, message).detail("commandId", id)
+            }
+            SandboxError::InputLost { id } => {
+                Self::new(error_codes::STDIN_UNCERTAIN, message).detail("commandId", id)
+            }
+            SandboxError::InputFull { id, written } => {
+                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail(WRITTEN, written)
+            }
+            SandboxError::NoTerminal { id } => {
+                Self::new(error_codes::PTY_NOT_FOUND, message).detail("ptyId", id)
+            }
+            SandboxError::TooManyTerminals { limit } => {
+                let error = Self::new(error_codes::PTY_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("setting", "MAX_TERMINALS")
+            }
+            SandboxError::TooManyCommands { limit } => {
+                let error = Self::new(error_codes::COMMAND_LIMIT_EXCEEDED, message).detail("limit", limit);
+                error.detail("setting", "MAX_COMMANDS")
+            }
+            SandboxError::OutputGone { id } => {
+                Self::new(error_codes::OUTPUT_UNAVAILABLE, message).detail("commandId", id)
+            }
+            SandboxError::Refused { .. } => Self::new(error_codes::SANDBOX_CREATION_FAILED, message),
+            SandboxError::Runtime(error) => of_runtime(error, message),
+            SandboxError::WorkspaceUsed { id, users } => Self::new(error_codes::WORKSPACE_IN_USE, message)
+                .detail("sandboxId", id)
+                .detail("processes", json!(users)),
+            SandboxError::Workspace(error) => of_workspace(error, &message),
+            other => Self::internal(other),
+        }
+    }
+}
+
+/// Returns true if the disk or a quota is full.
+pub(crate) fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+/// Creates the error for a full disk.
+pub(crate) fn no_room() -> ApiError {
+    ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; make room, and try again")
+}
+
+fn of_runtime(error: RuntimeError, message: String) -> ApiError {
+    // The log has the paths that these may name.
+    let told = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
+    match error {
+        RuntimeError::Unavailable { runtime, .. } => {
+            told(error_codes::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
+        }
+        RuntimeError::Isolation(_) => told(error_codes::ISOLATION_UNAVAILABLE),
+        RuntimeError::Network(_) => told(error_codes::NETWORK_UNAVAILABLE),
+        RuntimeError::NoTemplate { name, .. } => no_template(message, name),
+        RuntimeError::TemplateAway { name, fetch, .. } => {
+            ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
+                .detail("template", name)
+                .detail("fetch", fetch)
+        }
+        other => ApiError::new(error_codes::SANDBOX_CREATION_FAILED, "the runtime failed").because(other),
+    }
+}
+
+fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
+    let message = without_host_paths(message);
+    match error {
+        WorkspaceError::UnknownSnapshot(id) => {
+            ApiError::new(error_codes::SNAPSHOT_NOT_FOUND, message).detail("snapshot", id.to_string())
+        }
+        WorkspaceError::Provider { provider, .. } => {
+            ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message).detail("provider", provider.to_string())
+        }
+        WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
+            ApiError::new(error_codes::WORKSPACE_UNUSABLE, message)
+        }
+        // Where files are loaded as they are read is the overlay's; it falls back to others unless that was asked for.
+        WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
+            .detail("provider", Kind::Overlay.to_string())
+            .detail("materialize", "lazy"),
+        WorkspaceError::Directory(DirectoryError::Incomplete { skipped, .. }) => {
+            let paths: Vec<_> =
+                skipped.iter().take(PATHS_MAX).map(|one| one.path.to_string_lossy()).collect();
+            ApiError::new(error_codes::WORKSPACE_UNREADABLE, message).detail("paths", paths)
+        }
+        error if error.is_too_deep() => ApiError::new(error_codes::WORKSPACE_TOO_DEEP, message)
+            .detail("limit", workspace_state::DEPTH_MAX),
+        other => match other.exceeded() {
+            Some(exceeded) => {
+                ApiError::new(error_codes::WORKSPACE_TOO_LARGE, message).detail("limit", exceeded.limit)
+            }
+            None => ApiError::internal(other),
+        },
+    }
+}
+
+fn no_template(message: String, name: String) -> ApiError {
+    ApiError::new(error_codes::TEMPLATE_NOT_FOUND, message).detail("template", name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_runtime_name_no_paths_of_the_host() {
+        let reason = "the guest agent /srv/data/workspace-agent is not there".to_owned();
+        for error in [
+            RuntimeError::Unavailable { runtime: "embedded", reason: reason.clone() },
+            RuntimeError::Isolation(reason.clone()),
+            RuntimeError::Network(reason.clone()),
+        ] {
+            let told = ApiError::from(SandboxError::Runtime(error));
+            assert!(!told.message().contains("/srv") && told.message().contains("guest agent"), "{told:?}");
+            assert!(told.cause().is_some_and(|cause| cause.contains("/srv/data")), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Conversions between the API's types of sandboxes and those of the sandbox service.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use workspace_api::error_codes;
+use workspace_api::sandboxes::{
+    CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
+    Resources, Sandbox, SandboxStats,
+};
+use workspace_sandbox::runtime::{AllowError, Network};
+use workspace_sandbox::{Materialize, NewSandbox, ResourceRequest, Stats, View};
+
+use crate::error::ApiError;
+use crate::settings::{Cpus, Size};
+use crate::time;
+
+/// Template that every runtime has built in.
+const BUILT_IN_TEMPLATE: &str = "base";
+const LOG_LINES_DEFAULT: usize = 100;
+const LOG_LINES_MAX: usize = 10_000;
+
+/// Choices that decide if a sandbox can be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choices {
+    /// The server's alone: the built-in template, an empty workspace and the default limits.
+    OfServer,
+    /// Also the caller's: a template, a snapshot or limits that may make it fail.
+    OfCaller,
+}
+
+impl Choices {
+    /// Returns whose choices a request consists of.
+    pub(super) fn of(request: &CreateSandbox) -> Self {
+        let usual = request.template == BUILT_IN_TEMPLATE
+            && request.snapshot.is_none()
+            && request.resources == Resources::default();
+        if usual { Self::OfServer } else { Self::OfCaller }
+    }
+}
+
+/// Parses a request for a sandbox. Fails with `INVALID_REQUEST` and the name of the field.
+pub(super) fn new_sandbox(request: CreateSandbox) -> Result<NewSandbox, ApiError> {
+    Ok(NewSandbox {
+        template: request.template,
+        name: request.name,
+        unique_name: request.unique_name,
+        envs: request.envs,
+        timeout: request.timeout_seconds.map(Duration::from_secs),
+        resources: resource_request(&request.resources)?,
+        network: network(request.network, request.egress_allow)?,
+        labels: request.labels,
+        snapshot: request.snapshot.map(|text| parse("snapshot", &text)).transpose()?,
+        provider: request.provider.map(|text| parse("provider", &text)).transpose()?,
+        materialize: request.materialize.map_or(Ok(Materialize::Auto), |text| parse("materialize", &text))?,
+    })
+}
+
+fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network, ApiError> {
+    let wrong = |message: String| {
+        ApiError::new(error_codes::INVALID_REQUEST, format!("egress_allow: {message}"))
+            .detail("field", "egress_allow")
+    };
+    match (choice, allow) {
+        (NetworkChoice::None, None) => Ok(Network::None),
+        (NetworkChoice::None, Some(_)) => Err(wrong("is for the network `egress` alone".to_owned())),
+        (NetworkChoice::Egress, allow) => {
+            let parse = |list: Vec<String>| list.iter().map(|entry| entry.parse()).collect();
+            let parsed: Result<_, AllowError> = allow.map(parse).transpose();
+            Ok(Network::Egress { allow: parsed.map_err(|error| wrong(error.to_string()))? })
+        }
+    }
+}
+
+fn parse<T: FromStr<Err: std::fmt::Display>>(field: &'static str, text: &str) -> Result<T, ApiError> {
+    text.parse().map_err(|error: T::Err| {
+        ApiError::new(error_codes::INVALID_REQUEST, format!("{field}: {error}")).detail("field", field)
+    })
+}
+
+fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> {
+    let wrong = |field: &str, text: &str, allowed: &str| {
+        let message = format!("resources.{field}: `{text}` is not {allowed}");
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", format!("resources.{field}"))
+    };
+    let size = |field: &str, text: &Option<String>| match text {
+        Some(text) => {
+            let parsed = Size::parse(text).map(|size| Some(size.0));
+            parsed.ok_or_else(|| wrong(field, text, "a size such as `512m` or `2g`"))
+        }
+        None => Ok(None),
+    };
+    let cpu_millis = match &resources.cpu {
+        Some(text) => {
+            let parsed = Cpus::parse(text).map(|cpus| cpus.0);
+            Some(parsed.ok_or_else(|| wrong("cpu", text, "a number of processors such as `0.5` or `2`"))?)
+        }
+        None => None,
+    };
+    let (memory, disk) = (size("memory", &resources.memory)?, size("disk", &resources.disk)?);
+    Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
+}
+
+/// Returns a sandbox as the API shows it.
+pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
+    let View { sandbox, config, agent_connected } = view;
+    Ok(Sandbox {
+        id: sandbox.id,
+        name: sandbox.name,
+        owner: sandbox.owner,
+        state: sandbox.state.as_str().to_owned(),
+        state_reason: sandbox.state_reason,
+        template: sandbox.template,
+        runtime: sandbox.runtime,
+        network: sandbox.network,
+        egress_allow: config.egress_allow.map(|list| list.iter().map(ToString::to_string).collect()),
+        labels: sandbox.labels,
+        resources: ResourceLimits {
+            cpu: cpus(config.limits.cpu_millis.unwrap_or_default()),
+            memory: config.limits.memory_bytes.unwrap_or_default(),
+            disk: config.disk.unwrap_or_default(),
+            processes: config.limits.processes.unwrap_or_default(),
+        },
+        snapshot: config.snapshot.map(|id| id.to_string()),
+        provider: config.provider.map(|kind| kind.to_string()),
+        not_applied: config.missing,
+        agent_connected,
+        created_at: time::time(sandbox.created_at)?,
+        expires_at: time::time(sandbox.expires_at)?,
+    })
+}
+
+fn cpus(millis: u32) -> String {
+    (f64::from(millis) / 1_000.0).to_string()
+}
+
+/// Checks a range of logs: number of lines, earliest and latest time in milliseconds.
+pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Option<i64>), ApiError> {
+    let tail = query.tail.unwrap_or(LOG_LINES_DEFAULT);
+    if !(1..=LOG_LINES_MAX).contains(&tail) {
+        let message = "tail: 1 to 10000 lines are allowed";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
+    }
+    let moment = |field: &str, text: &Option<String>| match text {
+        None => Ok(None),
+        Some(text) => time::parse(text).map(Some).ok_or_else(|| {
+            let message = format!("{field}: `{text}` is no time such as `2026-01-31T10:00:00Z`");
+            ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
+        }),
+    };
+    Ok((tail, moment("since", &query.since)?, moment("until", &query.until)?))
+}
+
+/// Returns the usage of a sandbox as the API shows it.
+pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxStats, ApiError> {
+    let memory = stats.usage.memory_bytes.unwrap_or_default();
+    let limit = stats.limits.memory_bytes.unwrap_or_default();
+    let percent = if limit == 0 { 0.0 } else { memory as f64 * 100.0 / limit as f64 };
+    Ok(SandboxStats {
+        sandbox_id,
+        cpu: CpuStats { usage: stats.cpu_percent, limit: cpus(stats.limits.cpu_millis.unwrap_or_default()) },
+        memory: MemoryStats { usage: memory, limit, percent },
+        disk: DiskStats {
+            usage: stats.disk,
+            measured_at: time::time(stats.disk_time)?,
+            output: stats.output,
+            limit: stats.disk_limit,
+        },
+        network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
+        processes: stats.usage.processes.unwrap_or_default(),
+        updated_at: time::time(stats.time)?,
+    })
+}
