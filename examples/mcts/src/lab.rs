@@ -8,7 +8,9 @@ use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::Holder;
 use workspace_sandbox::runtime::Embedded;
-use workspace_sandbox::{Creator, NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream};
+use workspace_sandbox::{
+    Creator, NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream,
+};
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
     snapshot_directory,
@@ -53,10 +55,15 @@ impl Lab {
     /// Applies an edit and runs the tests. Returns the share of tests that pass, and a snapshot of the
     /// result.
     pub(crate) async fn tested(&self, snapshot: SnapshotId, edit: &str) -> Result<(f64, Snapshot)> {
-        let wanted = Creator { owner: "search".to_owned(), unlimited: true, most: None, key: None };
+        let creator = Creator {
+            owner: "search".to_owned(),
+            unlimited: true,
+            max_sandboxes: None,
+            idempotency_key: None,
+        };
         let new =
             NewSandbox { template: "base".to_owned(), snapshot: Some(snapshot), ..NewSandbox::default() };
-        let id = self.service.create(wanted, new).await?.sandbox.id;
+        let id = self.service.create(creator, new).await?.sandbox.id;
         let tried = self.try_in(&id, edit).await;
         self.service.remove(&Scope::All, &id, false).await?;
         tried
