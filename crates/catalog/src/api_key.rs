@@ -3,8 +3,8 @@
 use serde_json::Value;
 use sqlx::any::AnyRow;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
@@ -69,7 +69,7 @@ macro_rules! select {
 /// Queries on the table `api_keys`.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiKeys<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl ApiKeys<'_> {
@@ -85,7 +85,7 @@ impl ApiKeys<'_> {
         );
         let insert = insert.text("id", &key.id).text("name", &key.name).text("owner", &key.owner);
         let insert = insert.text("role", key.role.as_str()).text("hash", &key.hash).text("limits", &limits);
-        let done = insert.number(now()).run(&mut *self.catalog.connection().await?).await;
+        let done = insert.number(now()).run(&mut *self.database.connection().await?).await;
         done.map_err(|error| error.or_exists("API key", &key.id))?;
         Ok(())
     }
@@ -95,7 +95,7 @@ impl ApiKeys<'_> {
         let select = Statement::new(select!("WHERE hash = $1 AND revoked_at IS NULL"));
         select
             .text("hash", hash)
-            .optional(&mut *self.catalog.connection().await?)
+            .optional(&mut *self.database.connection().await?)
             .await?
             .map(read)
             .transpose()
@@ -109,14 +109,14 @@ impl ApiKeys<'_> {
             }
             None => Statement::new(select!("ORDER BY created_at, id")),
         };
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 
     /// Revokes a key. Returns false if there is no valid key with this id.
     pub async fn revoke(&self, id: &str) -> Result<bool> {
         let update =
             Statement::new("UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL");
-        Ok(update.number(now()).text("id", id).run(&mut *self.catalog.connection().await?).await? > 0)
+        Ok(update.number(now()).text("id", id).run(&mut *self.database.connection().await?).await? > 0)
     }
 }
 

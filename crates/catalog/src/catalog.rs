@@ -1,51 +1,22 @@
-//! Connection to the database.
-
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::str::FromStr;
-
-use rustix::fs::{CWD, Mode};
-use rustix::io::Errno;
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::pool::PoolConnection;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
+//! The tables of a deployment.
 
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
 use crate::command_claim::CommandClaims;
+use crate::database::{Database, Kind};
 use crate::episode::Episodes;
-use crate::error::{CatalogError, Result};
+use crate::error::Result;
 use crate::event::Events;
 use crate::idempotency::Idempotency;
 use crate::migration;
 use crate::sandbox::Sandboxes;
 use crate::snapshot::Snapshots;
-use crate::writer::{Write, Writer};
-
-/// Connections to SQLite, which allows one writer at a time. With a single connection the tasks of this
-/// process wait in the pool's queue, which is fair; SQLite's own busy handler polls, and can starve a writer.
-const SQLITE_CONNECTIONS: u32 = 1;
-const POSTGRES_CONNECTIONS: u32 = 10;
-
-/// Pragmas of each connection. The busy timeout comes first, since the switch to WAL may have to wait too.
-/// `synchronous = FULL` makes a commit durable before it returns.
-const SQLITE_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
-     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON";
-
-/// Database system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Sqlite,
-    Postgres,
-}
+use crate::writer::Writer;
 
 /// Connection to the database of a deployment. Clones share one pool.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    pool: AnyPool,
-    kind: Kind,
+    database: Database,
     /// Batches small writes for SQLite; PostgreSQL does group commits by itself.
     writer: Option<Writer>,
 }
@@ -54,181 +25,59 @@ impl Catalog {
     /// Opens `sqlite:///PATH`, which is created if it is missing, or `postgres://USER@HOST/DATABASE`, and
     /// migrates the schema to the newest version.
     pub async fn open(url: &str) -> Result<Self> {
-        sqlx::any::install_default_drivers();
-        let options = AnyConnectOptions::from_str(url).map_err(unusable)?;
-        let kind = kind(&options)?;
-        let pool = match kind {
-            Kind::Sqlite => open_sqlite(options).await?,
-            Kind::Postgres => open_postgres(options).await?,
-        };
-        let catalog = Self { pool, kind, writer: None };
-        migration::migrate(&catalog).await?;
-        let writer = (kind == Kind::Sqlite).then(|| Writer::start(&catalog));
-        Ok(Self { writer, ..catalog })
+        let database = Database::open(url).await?;
+        migration::migrate(&database).await?;
+        let writer = (database.kind() == Kind::Sqlite).then(|| Writer::start(&database));
+        Ok(Self { database, writer })
     }
 
     /// Returns the queries on sandboxes.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
-        Sandboxes { catalog: self }
+        Sandboxes { database: &self.database }
     }
 
     /// Returns the queries on events.
     pub fn events(&self) -> Events<'_> {
-        Events { catalog: self }
+        Events { database: &self.database }
     }
 
     /// Returns the queries on API keys.
     pub fn api_keys(&self) -> ApiKeys<'_> {
-        ApiKeys { catalog: self }
+        ApiKeys { database: &self.database }
     }
 
     /// Returns the queries on commands.
     pub fn commands(&self) -> Commands<'_> {
-        Commands { catalog: self }
+        Commands { database: &self.database, writer: self.writer.as_ref() }
     }
 
     /// Returns the queries on owners of snapshots.
     pub fn snapshots(&self) -> Snapshots<'_> {
-        Snapshots { catalog: self }
+        Snapshots { database: &self.database }
     }
 
     /// Returns the queries on owners of episodes.
     pub fn episodes(&self) -> Episodes<'_> {
-        Episodes { catalog: self }
+        Episodes { database: &self.database }
     }
 
     /// Returns the queries on idempotency keys of sandboxes.
     pub fn idempotency(&self) -> Idempotency<'_> {
-        Idempotency { catalog: self }
+        Idempotency { database: &self.database }
     }
 
     /// Returns the queries on idempotency keys of commands.
     pub fn command_claims(&self) -> CommandClaims<'_> {
-        CommandClaims { catalog: self }
+        CommandClaims { database: &self.database }
     }
 
     /// Waits for running statements and closes all connections.
     pub async fn close(&self) {
-        self.pool.close().await;
+        self.database.close().await;
     }
 
     /// Returns whether several servers, each with a store of its own, can use the database.
     pub fn can_be_shared(&self) -> bool {
-        self.kind == Kind::Postgres
+        self.database.kind() == Kind::Postgres
     }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Returns a connection for one statement, or for several that only read.
-    pub(crate) async fn connection(&self) -> Result<PoolConnection<Any>> {
-        Ok(self.pool.acquire().await?)
-    }
-
-    /// Executes a small write, batched with others on SQLite.
-    pub(crate) async fn write(&self, write: Write) -> Result<()> {
-        match &self.writer {
-            Some(writer) => writer.write(write).await,
-            None => write.run(&mut *self.connection().await?).await,
-        }
-    }
-
-    /// Begins a transaction that will write. It is rolled back when dropped without a commit.
-    pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>> {
-        Ok(match self.kind {
-            // A transaction that first reads and then writes cannot wait: SQLite fails it if another process
-            // wrote in between.
-            Kind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
-            Kind::Postgres => self.pool.begin().await?,
-        })
-    }
-}
-
-/// Returns the URL of a SQLite file, with special characters escaped.
-pub fn sqlite_url(path: &Path) -> String {
-    SqliteConnectOptions::new().filename(path).to_url_lossy().into()
-}
-
-fn kind(options: &AnyConnectOptions) -> Result<Kind> {
-    match options.database_url.scheme() {
-        "sqlite" => Ok(Kind::Sqlite),
-        "postgres" | "postgresql" => Ok(Kind::Postgres),
-        other => Err(CatalogError::Address { reason: format!("`{other}` is no known database") }),
-    }
-}
-
-/// Opens a pool. If the server does not respond until the pool times out, the error is that of the first
-/// attempt, which names the cause.
-async fn open_postgres(options: AnyConnectOptions) -> Result<AnyPool> {
-    let first = AnyConnection::connect_with(&options).await;
-    match pool(POSTGRES_CONNECTIONS).connect_with(options).await {
-        Err(sqlx::Error::PoolTimedOut) => Err(first.err().unwrap_or(sqlx::Error::PoolTimedOut).into()),
-        opened => Ok(opened?),
-    }
-}
-
-async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
-    let url = options.database_url.as_str();
-    if url.contains(":memory:") || url.contains("mode=memory") {
-        return Err(CatalogError::Address { reason: "a catalog in memory would be forgotten".to_owned() });
-    }
-    let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unusable)?;
-    make_private(file.get_filename())?;
-    let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
-        Box::pin(async move { connection.execute(SQLITE_PRAGMAS).await.map(|_| ()) })
-    });
-    // On a full disk SQLite rolls back a transaction by itself, and an explicit rollback then fails. The pool
-    // would go on counting the connection as being in a transaction, and could not begin another.
-    //
-    // Nothing else can go wrong with a connection to a file, so there is no test query before each use, which
-    // would cost a round trip to another thread.
-    let pool = pool.test_before_acquire(false).before_acquire(|connection, _| {
-        let usable = !connection.is_in_transaction();
-        Box::pin(async move { Ok(usable) })
-    });
-    Ok(pool.connect_with(options).await?)
-}
-
-fn pool(connections: u32) -> AnyPoolOptions {
-    AnyPoolOptions::new().max_connections(connections)
-}
-
-/// Creates the file if it is missing, and sets its mode to 0600. SQLite gives the same mode to its journal
-/// files.
-///
-/// The file must not be opened here: closing it would release the locks that SQLite holds on it in this
-/// process.
-fn make_private(path: &Path) -> Result<()> {
-    let failed = |action, source| CatalogError::File { action, path: path.to_owned(), source };
-    let mode = Mode::RUSR | Mode::WUSR;
-    match create(path, mode) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(failed("create", io::Error::from(error))),
-    }
-    let private = PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(path, private).map_err(|source| failed("restrict", source))
-}
-
-#[cfg(target_os = "linux")]
-fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
-    rustix::fs::mknodat(CWD, path, rustix::fs::FileType::RegularFile, mode, 0)
-}
-
-/// Creates the file by opening it, since `mknod` needs root on other systems. A new file has no locks to
-/// lose.
-#[cfg(not(target_os = "linux"))]
-fn create(path: &Path, mode: Mode) -> std::result::Result<(), Errno> {
-    use rustix::fs::OFlags;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, path, flags, mode).map(drop)
-}
-
-/// Returns an error with the reason alone, without the URL, which may contain a password.
-fn unusable(error: sqlx::Error) -> CatalogError {
-    let reason = match error {
-        sqlx::Error::Configuration(reason) => reason.to_string(),
-        other => other.to_string(),
-    };
-    CatalogError::Address { reason }
 }

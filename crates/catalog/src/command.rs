@@ -3,12 +3,12 @@
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::catalog::Catalog;
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
-use crate::writer::Write;
+use crate::writer::{Write, Writer};
 
 /// Limit in bytes for the stored and returned text of a command. Longer texts are cut at a character
 /// boundary. Lists read the texts over shared connections, and nothing needs the rest.
@@ -96,25 +96,34 @@ macro_rules! select {
 /// Queries on the table `commands`.
 #[derive(Debug, Clone, Copy)]
 pub struct Commands<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
+    /// Batches small writes, where the database does not do that itself.
+    pub(crate) writer: Option<&'c Writer>,
 }
 
 impl Commands<'_> {
+    async fn write(&self, write: Write) -> Result<()> {
+        match self.writer {
+            Some(writer) => writer.write(write).await,
+            None => write.run(&mut *self.database.connection().await?).await,
+        }
+    }
+
     /// Inserts a running command.
     pub async fn insert(&self, command: &NewCommand) -> Result<()> {
-        self.catalog.write(Write::Insert(command.clone())).await
+        self.write(Write::Insert(command.clone())).await
     }
 
     /// Stores the exit status of a command of that sandbox. Fails if the command already ended. A command of
     /// another sandbox is not found, since the id may come from a guest.
     pub async fn finish(&self, sandbox_id: &str, id: &str, end: End) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
-        self.catalog.write(Write::Finish { sandbox_id, id, end }).await
+        self.write(Write::Finish { sandbox_id, id, end }).await
     }
 
     /// Returns a command by id.
     pub async fn get(&self, id: &str) -> Result<Option<Command>> {
-        get(&mut *self.catalog.connection().await?, id).await
+        get(&mut *self.database.connection().await?, id).await
     }
 
     /// Returns the newest commands of a sandbox, at most `limit`, newest first.
@@ -122,7 +131,7 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 
     /// Returns the ids of the newest commands of a sandbox, at most `limit`, newest first.
@@ -131,7 +140,7 @@ impl Commands<'_> {
             "SELECT id FROM commands WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2",
         );
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
-        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        let rows = select.all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -143,14 +152,14 @@ impl Commands<'_> {
              ORDER BY started_at DESC, id DESC LIMIT 1000 OFFSET $2",
         );
         let select = select.text("sandbox_id", sandbox_id).number(keep.into());
-        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        let rows = select.all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
     /// Deletes a command that ended. A running or missing one is ignored.
     pub async fn forget(&self, id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM commands WHERE id = $1 AND state <> 'running'");
-        delete.text("id", id).run(&mut *self.catalog.connection().await?).await?;
+        delete.text("id", id).run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
@@ -159,7 +168,7 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
         let select = select.text("sandbox_id", sandbox_id);
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use sqlx::AnyConnection;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
 use crate::command::{self, NewCommand};
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::idempotency::NewClaim;
 use crate::row::Row;
@@ -25,14 +25,14 @@ pub enum InsertedCommand {
 /// Queries on the table `command_claims`. A key is scoped to an owner and a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandClaims<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl CommandClaims<'_> {
     /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly
     /// one of several concurrent requests succeeds; a different request with the same key fails.
     pub async fn insert(&self, claim: &NewClaim, command: &NewCommand) -> Result<InsertedCommand> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
             "INSERT INTO command_claims (sandbox_id, owner, key, request_hash, command_id, created_at)
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (sandbox_id, owner, key) DO NOTHING",
@@ -52,7 +52,7 @@ impl CommandClaims<'_> {
 
     /// Returns the command that an earlier request with the same key and content started in this sandbox.
     pub async fn find(&self, claim: &NewClaim, sandbox_id: &str) -> Result<Option<String>> {
-        find(&mut *self.catalog.connection().await?, claim, sandbox_id).await
+        find(&mut *self.database.connection().await?, claim, sandbox_id).await
     }
 
     /// Deletes the claim of a command that was not started, so that the request can be repeated. Claims of
@@ -60,14 +60,14 @@ impl CommandClaims<'_> {
     pub async fn release(&self, sandbox_id: &str, command_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM command_claims WHERE sandbox_id = $1 AND command_id = $2");
         let delete = delete.text("sandbox_id", sandbox_id).text("command_id", command_id);
-        delete.run(&mut *self.catalog.connection().await?).await?;
+        delete.run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
     /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM command_claims WHERE created_at < $1");
-        delete.number(time).run(&mut *self.catalog.connection().await?).await
+        delete.number(time).run(&mut *self.database.connection().await?).await
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::catalog::{Catalog, Kind};
 use crate::clock::now;
+use crate::database::{Database, Kind};
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
@@ -40,7 +40,7 @@ pub struct EpisodeUsage {
 /// Queries on the table `episodes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Episodes<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl Episodes<'_> {
@@ -51,9 +51,9 @@ impl Episodes<'_> {
         new: &NewEpisode<'_>,
         limit: Option<EpisodeUsage>,
     ) -> Result<Option<EpisodeUsage>> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         if let Some(limit) = limit {
-            if self.catalog.kind() == Kind::Postgres {
+            if self.database.kind() == Kind::Postgres {
                 Statement::new(LOCK_SQL).text("owner", new.owner).run(&mut transaction).await?;
             }
             let usage = usage(&mut transaction, new.owner).await?;
@@ -80,7 +80,7 @@ impl Episodes<'_> {
 
     /// Returns the number and total size of an owner's episodes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
-        usage(&mut *self.catalog.connection().await?, owner).await
+        usage(&mut *self.database.connection().await?, owner).await
     }
 
     /// Returns ids of episodes in the store of a server that are greater than `behind`, sorted, at most
@@ -89,7 +89,7 @@ impl Episodes<'_> {
         let select =
             Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
         let select = select.text("node", node).text("id", behind).number(limit.into());
-        let rows = select.all(&mut *self.catalog.connection().await?).await?;
+        let rows = select.all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -102,7 +102,7 @@ impl Episodes<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id FROM episodes WHERE owner = ${owner} AND id IN ({ids})");
             let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.catalog.connection().await?).await? {
+            for row in select.all(&mut *self.database.connection().await?).await? {
                 owned.insert(Row(row).text("id")?);
             }
         }
@@ -120,7 +120,7 @@ impl Episodes<'_> {
             };
             let ids = parameters.texts("id", ids);
             let sql = format!("DELETE FROM episodes WHERE {of_node} id IN ({ids}) RETURNING owner, bytes");
-            let mut transaction = self.catalog.begin().await?;
+            let mut transaction = self.database.begin().await?;
             let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
             subtract_usage(&mut transaction, removed).await?;
             transaction.commit().await?;

@@ -4,8 +4,8 @@ use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
+use crate::database::Database;
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::Statement;
@@ -69,13 +69,13 @@ pub struct Event {
 /// Queries on the table `events`.
 #[derive(Debug, Clone, Copy)]
 pub struct Events<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl Events<'_> {
     /// Inserts an event that belongs to no change of a sandbox. Returns its sequence number.
     pub async fn insert(&self, sandbox_id: Option<&str>, event: &NewEvent) -> Result<i64> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let sequence = record(&mut transaction, sandbox_id, event).await?;
         transaction.commit().await?;
         Ok(sequence)
@@ -90,7 +90,7 @@ impl Events<'_> {
                  (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
             );
             let delete = delete.number(time).number(DELETE_BATCH);
-            match delete.run(&mut *self.catalog.connection().await?).await? {
+            match delete.run(&mut *self.database.connection().await?).await? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -104,7 +104,7 @@ impl Events<'_> {
              WHERE sequence > $1 ORDER BY sequence LIMIT $2",
         );
         let rows =
-            select.number(sequence).number(limit.into()).all(&mut *self.catalog.connection().await?).await?;
+            select.number(sequence).number(limit.into()).all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(read).collect()
     }
 }

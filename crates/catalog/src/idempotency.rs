@@ -2,8 +2,8 @@
 
 use sqlx::AnyConnection;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
@@ -35,27 +35,27 @@ pub(crate) enum Claim {
 /// rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Idempotency<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl Idempotency<'_> {
     /// Returns the sandbox of an earlier request with the same key and content, which may still be in
     /// creation.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
-        found(&mut *self.catalog.connection().await?, claim).await
+        found(&mut *self.database.connection().await?, claim).await
     }
 
     /// Deletes the claim of a request that failed, so that it can be repeated.
     pub async fn release(&self, sandbox_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM idempotency WHERE sandbox_id = $1");
-        delete.text("sandbox_id", sandbox_id).run(&mut *self.catalog.connection().await?).await?;
+        delete.text("sandbox_id", sandbox_id).run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
     /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
     pub async fn forget_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM idempotency WHERE created_at < $1");
-        delete.number(time).run(&mut *self.catalog.connection().await?).await
+        delete.number(time).run(&mut *self.database.connection().await?).await
     }
 }
 

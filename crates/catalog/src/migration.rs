@@ -2,8 +2,8 @@
 
 use sqlx::AnyConnection;
 
-use crate::catalog::{Catalog, Kind};
 use crate::clock::now;
+use crate::database::{Database, Kind};
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::{Statement, script};
@@ -32,9 +32,9 @@ const VERSIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(7310218561024)";
 
 /// Migrates the schema to the newest version in one transaction.
-pub(crate) async fn migrate(catalog: &Catalog) -> Result<()> {
-    let mut transaction = catalog.begin().await?;
-    if catalog.kind() == Kind::Postgres {
+pub(crate) async fn migrate(database: &Database) -> Result<()> {
+    let mut transaction = database.begin().await?;
+    if database.kind() == Kind::Postgres {
         // Two servers that start at the same time would both create the tables.
         Statement::new(LOCK_SQL).run(&mut transaction).await?;
     }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::idempotency::{self, Claim, NewClaim};
@@ -142,13 +142,13 @@ use select;
 /// Queries on the table `sandboxes`.
 #[derive(Debug, Clone, Copy)]
 pub struct Sandboxes<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl Sandboxes<'_> {
     /// Inserts a sandbox and its events in one transaction.
     pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let sandbox = insert_all(&mut transaction, new, events).await?;
         transaction.commit().await?;
         Ok(sandbox)
@@ -162,7 +162,7 @@ impl Sandboxes<'_> {
         claim: &NewClaim,
         events: &[NewEvent],
     ) -> Result<Inserted> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         match idempotency::claim(&mut transaction, claim, &new.id).await? {
             Claim::Repeated { sandbox_id } => Ok(Inserted::Repeated { sandbox_id }),
             Claim::First => {
@@ -175,7 +175,7 @@ impl Sandboxes<'_> {
 
     /// Returns a sandbox of any owner.
     pub async fn get(&self, id: &str) -> Result<Option<Sandbox>> {
-        let mut connection = self.catalog.connection().await?;
+        let mut connection = self.database.connection().await?;
         get(&mut connection, id).await
     }
 
@@ -183,7 +183,7 @@ impl Sandboxes<'_> {
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
-        select.optional(&mut *self.catalog.connection().await?).await?.map(read).transpose()
+        select.optional(&mut *self.database.connection().await?).await?.map(read).transpose()
     }
 
     /// Returns the servers of sandboxes by their ids. Ids that do not exist, or belong to another owner than
@@ -199,7 +199,7 @@ impl Sandboxes<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
             let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.catalog.connection().await?).await? {
+            for row in select.all(&mut *self.database.connection().await?).await? {
                 let row = Row(row);
                 nodes.insert(row.text("id")?, row.text("node")?);
             }
@@ -213,13 +213,13 @@ impl Sandboxes<'_> {
             "SELECT id FROM sandboxes WHERE owner = $1 AND name = $2 ORDER BY created_at DESC, id LIMIT 1",
         );
         let select = select.text("owner", owner).text("name", name);
-        let row = select.optional(&mut *self.catalog.connection().await?).await?;
+        let row = select.optional(&mut *self.database.connection().await?).await?;
         row.map(|row| Row(row).text("id")).transpose()
     }
 
     /// Returns a page of the sandboxes that match a filter, newest first, and the total number of matches.
     pub async fn list(&self, filter: &Filter) -> Result<(Vec<Sandbox>, u64)> {
-        let mut connection = self.catalog.connection().await?;
+        let mut connection = self.database.connection().await?;
         let total = filter.count(&mut connection).await?;
         let rows = filter.page(&mut connection).await?;
         Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
@@ -230,7 +230,7 @@ impl Sandboxes<'_> {
         let select =
             Statement::new("SELECT state, COUNT(*) AS total FROM sandboxes WHERE node = $1 GROUP BY state");
         let mut counts: Vec<(State, u64)> = State::ALL.iter().map(|state| (*state, 0)).collect();
-        for row in select.text("node", node).all(&mut *self.catalog.connection().await?).await? {
+        for row in select.text("node", node).all(&mut *self.database.connection().await?).await? {
             let row = Row(row);
             let (found, total) = (row.parsed("state")?, row.count("total")?);
             for (state, count) in &mut counts {
@@ -249,7 +249,7 @@ impl Sandboxes<'_> {
              COUNT(CASE WHEN owner = $2 THEN 1 END) AS own FROM sandboxes",
         );
         let select = select.text("node", node).text("owner", owner);
-        let row = Row(select.one(&mut *self.catalog.connection().await?).await?);
+        let row = Row(select.one(&mut *self.database.connection().await?).await?);
         Ok((row.count("here")?, row.count("own")?))
     }
 
@@ -257,20 +257,20 @@ impl Sandboxes<'_> {
     pub async fn all(&self, node: &str) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
         let select = select.text("node", node);
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 
     /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
     pub async fn expired(&self, node: &str, now: i64) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
         let select = select.text("node", node).number(now);
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 
     /// Assigns sandboxes without a server, which predate named servers, to this one. Returns their number.
     pub async fn adopt(&self, node: &str) -> Result<u64> {
         let update = Statement::new("UPDATE sandboxes SET node = $1 WHERE node = ''");
-        update.text("node", node).run(&mut *self.catalog.connection().await?).await
+        update.text("node", node).run(&mut *self.database.connection().await?).await
     }
 
     /// Changes a sandbox that was read at version `expected`, and inserts its events in the same transaction.
@@ -283,7 +283,7 @@ impl Sandboxes<'_> {
         change: Change,
         events: &[NewEvent],
     ) -> Result<Sandbox> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let found = get(&mut transaction, id).await?;
         let found = found.ok_or_else(|| CatalogError::NotFound { what: "sandbox", id: id.to_owned() })?;
         let relabelled = change.labels.is_some();
@@ -302,7 +302,7 @@ impl Sandboxes<'_> {
     /// Deletes a sandbox with its labels and commands, and inserts events in the same transaction. Returns
     /// false, and inserts no events, if it does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1");
         if delete.text("id", id).run(&mut transaction).await? == 0 {
             return Ok(false);

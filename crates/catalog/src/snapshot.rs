@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::catalog::Catalog;
 use crate::clock::now;
+use crate::database::Database;
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
@@ -33,7 +33,7 @@ macro_rules! select {
 /// Queries on the table `snapshots`.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshots<'c> {
-    pub(crate) catalog: &'c Catalog,
+    pub(crate) database: &'c Database,
 }
 
 impl Snapshots<'_> {
@@ -44,7 +44,7 @@ impl Snapshots<'_> {
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        insert.number(now()).number(signed(bytes)).run(&mut *self.catalog.connection().await?).await?;
+        insert.number(now()).number(signed(bytes)).run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
@@ -55,14 +55,14 @@ impl Snapshots<'_> {
         let sum = Statement::new(
             "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS total FROM snapshots WHERE owner = $1",
         );
-        let row = sum.text("owner", owner).one(&mut *self.catalog.connection().await?).await?;
+        let row = sum.text("owner", owner).one(&mut *self.database.connection().await?).await?;
         Row(row).count("total")
     }
 
     /// Stores the sizes of snapshots, as measured by a garbage collection.
     pub async fn measure(&self, sizes: &[(String, u64)]) -> Result<()> {
         for sizes in sizes.chunks(IDS_PER_STATEMENT) {
-            let mut transaction = self.catalog.begin().await?;
+            let mut transaction = self.database.begin().await?;
             for (id, bytes) in sizes {
                 let update = Statement::new("UPDATE snapshots SET bytes = $1 WHERE id = $2 AND bytes <> $1");
                 update.number(signed(*bytes)).text("id", id).run(&mut transaction).await?;
@@ -75,7 +75,7 @@ impl Snapshots<'_> {
     /// Counts the snapshots of an owner.
     pub async fn count(&self, owner: &str) -> Result<u64> {
         let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE owner = $1");
-        let row = count.text("owner", owner).one(&mut *self.catalog.connection().await?).await?;
+        let row = count.text("owner", owner).one(&mut *self.database.connection().await?).await?;
         Row(row).count("total")
     }
 
@@ -83,7 +83,7 @@ impl Snapshots<'_> {
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
-        Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
+        Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
     }
 
     /// Returns whether an owner, or anyone if `None`, has a snapshot.
@@ -92,7 +92,7 @@ impl Snapshots<'_> {
             return self.owns(owner, id).await;
         }
         let select = Statement::new("SELECT id FROM snapshots WHERE id = $1 LIMIT 1").text("id", id);
-        Ok(select.optional(&mut *self.catalog.connection().await?).await?.is_some())
+        Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
     }
 
     /// Returns those of the ids that belong to an owner.
@@ -104,7 +104,7 @@ impl Snapshots<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id FROM snapshots WHERE owner = ${owner} AND id IN ({ids})");
             let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.catalog.connection().await?).await? {
+            for row in select.all(&mut *self.database.connection().await?).await? {
                 owned.insert(Row(row).text("id")?);
             }
         }
@@ -133,7 +133,7 @@ impl Snapshots<'_> {
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
         let select = Statement::with(&sql, parameters);
-        select.all(&mut *self.catalog.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
     }
 
     /// Returns ids of an owner's snapshots that are less than `behind`, newest first, without the first
@@ -149,13 +149,13 @@ impl Snapshots<'_> {
         let sql = format!(
             "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
         );
-        let rows = Statement::with(&sql, parameters).all(&mut *self.catalog.connection().await?).await?;
+        let rows = Statement::with(&sql, parameters).all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
     /// Removes an owner, or all owners, from a snapshot. Returns whether it still has another owner.
     pub async fn remove(&self, owner: Option<&str>, id: &str) -> Result<bool> {
-        let mut transaction = self.catalog.begin().await?;
+        let mut transaction = self.database.begin().await?;
         // Locks the rows: if two owners remove it at the same time, the second has to see that the first did.
         let claim = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
         claim.text("id", id).run(&mut transaction).await?;

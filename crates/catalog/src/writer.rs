@@ -7,8 +7,8 @@
 use sqlx::AnyConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::catalog::Catalog;
 use crate::command::{self, End, NewCommand};
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
 
 /// Limit for writes in one transaction.
@@ -40,9 +40,9 @@ type PendingWrite = (Write, oneshot::Sender<Result<()>>);
 pub(crate) struct Writer(mpsc::Sender<PendingWrite>);
 
 impl Writer {
-    pub(crate) fn start(catalog: &Catalog) -> Self {
+    pub(crate) fn start(database: &Database) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH_MAX);
-        tokio::spawn(write_all(catalog.clone(), receiver));
+        tokio::spawn(write_all(database.clone(), receiver));
         Self(sender)
     }
 
@@ -55,16 +55,16 @@ impl Writer {
     }
 }
 
-async fn write_all(catalog: Catalog, mut writes: mpsc::Receiver<PendingWrite>) {
+async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>) {
     let mut batch = Vec::new();
     while writes.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let results = match batch[..] {
             // A single statement is a transaction of its own; `BEGIN` and `COMMIT` would be two more.
-            [_] => one_by_one(&catalog, &batch).await,
-            _ => match in_one_transaction(&catalog, &batch).await {
+            [_] => one_by_one(&database, &batch).await,
+            _ => match in_one_transaction(&database, &batch).await {
                 Ok(results) => results,
                 // One of them may have failed. The others must not fail with it.
-                Err(_) => one_by_one(&catalog, &batch).await,
+                Err(_) => one_by_one(&database, &batch).await,
             },
         };
         for ((_, respond), result) in batch.drain(..).zip(results) {
@@ -76,8 +76,8 @@ async fn write_all(catalog: Catalog, mut writes: mpsc::Receiver<PendingWrite>) {
 
 /// Executes all writes in one transaction. Returns an error only if the database failed; other errors are
 /// results of their write.
-async fn in_one_transaction(catalog: &Catalog, batch: &[PendingWrite]) -> Result<Vec<Result<()>>> {
-    let mut transaction = catalog.begin().await?;
+async fn in_one_transaction(database: &Database, batch: &[PendingWrite]) -> Result<Vec<Result<()>>> {
+    let mut transaction = database.begin().await?;
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
         match write.run(&mut transaction).await {
@@ -89,10 +89,10 @@ async fn in_one_transaction(catalog: &Catalog, batch: &[PendingWrite]) -> Result
     Ok(results)
 }
 
-async fn one_by_one(catalog: &Catalog, batch: &[PendingWrite]) -> Vec<Result<()>> {
+async fn one_by_one(database: &Database, batch: &[PendingWrite]) -> Vec<Result<()>> {
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
-        results.push(match catalog.connection().await {
+        results.push(match database.connection().await {
             Ok(mut connection) => write.run(&mut connection).await,
             Err(error) => Err(error),
         });
