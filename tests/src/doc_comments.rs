@@ -14,23 +14,6 @@ const QUESTION_WORDS: [&str; 9] =
 /// Largest share of doc comments of a crate that may start with a question word, in percent.
 pub const LIMIT: usize = 5;
 
-/// Crates that may exceed [`LIMIT`], with their own limit in percent. Lower a number or remove an entry, but
-/// never raise or add one.
-pub const EXCEPTIONS: [(&str, usize); 7] = [
-    ("cli", 19),
-    ("host", 25),
-    ("mount", 24),
-    ("sandbox", 22),
-    ("server", 23),
-    ("state", 16),
-    ("workspace", 25),
-];
-
-/// Returns the limit for a crate in percent.
-pub fn limit(name: &str) -> usize {
-    EXCEPTIONS.iter().find(|(exception, _)| *exception == name).map_or(LIMIT, |(_, limit)| *limit)
-}
-
 /// Doc comments of a crate.
 #[derive(Debug, Default)]
 pub struct DocComments {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs;
 
-use workspace_tests::doc_comments::{DocComments, limit};
+use workspace_tests::doc_comments::{DocComments, LIMIT};
 use workspace_tests::layers::{self, PREFIX, RULES};
 use workspace_tests::metadata::{Metadata, repository};
 use workspace_tests::policy::Policy;
@@ -55,11 +55,10 @@ fn doc_comments_start_with_a_noun_or_a_verb() {
         let directory = manifest.parent().unwrap();
         let name = directory.file_name().unwrap().display().to_string();
         let found = DocComments::of_directory(directory).unwrap();
-        let limit = limit(&name);
-        if found.exceeds(limit) {
+        if found.exceeds(LIMIT) {
             let (count, total) = (found.questions.len(), found.total);
             violations
-                .push(format!("{name}: {count} of {total} start with a question word, above {limit} %"));
+                .push(format!("{name}: {count} of {total} start with a question word, above {LIMIT} %"));
             violations.extend(found.questions.iter().map(ToString::to_string));
         }
     }

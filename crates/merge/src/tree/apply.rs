@@ -61,7 +61,7 @@ pub(super) fn apply(
         builder.directory(merger, path, change, ours.directories.get(path))?;
     }
     builder.renamed_directories(merger, ours, theirs)?;
-    builder.tree.graft_subtrees(theirs.tree, &theirs.alone)?;
+    builder.tree.graft_subtrees(theirs.tree, &theirs.one_sided)?;
     Ok(builder.tree)
 }
 

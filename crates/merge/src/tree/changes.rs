@@ -50,7 +50,7 @@ pub(super) struct Changes<'t> {
     /// Renamed leaves: old path to new path.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Directories that only this side changed. They are not read, and their entries are in none of the maps.
-    pub(super) alone: Vec<Subtree>,
+    pub(super) one_sided: Vec<Subtree>,
 }
 
 impl<'t> Changes<'t> {
@@ -58,7 +58,7 @@ impl<'t> Changes<'t> {
         base: &'t Tree,
         tree: &'t Tree,
         differences: Vec<Difference>,
-        alone: Vec<Subtree>,
+        one_sided: Vec<Subtree>,
     ) -> Self {
         let mut changes = Self {
             base,
@@ -68,7 +68,7 @@ impl<'t> Changes<'t> {
             moved: BTreeMap::new(),
             targets: BTreeMap::new(),
             renames: BTreeMap::new(),
-            alone,
+            one_sided,
         };
         for difference in differences {
             match (difference.kind, difference.old, difference.new) {
@@ -131,7 +131,7 @@ impl<'t> Changes<'t> {
         let mut changes = self.leaves.iter().chain(&self.directories);
         changes.all(|(path, change)| change.is_edit() || is_left(path))
             && self.moved.iter().all(|(from, moved)| is_left(from) && is_left(&moved.to))
-            && self.alone.iter().all(|directory| is_left(&directory.path))
+            && self.one_sided.iter().all(|directory| is_left(&directory.path))
     }
 
     /// Returns whether anything changed at a path or below it.
