@@ -59,7 +59,7 @@ impl<R: DeserializeOwned> PendingReply<R> {
         if !reply.is_empty() {
             return decode_reply(&reply);
         }
-        self.sent.context("tell a helper what to do")?;
+        self.sent.context("send a request to a helper")?;
         Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended without a word"))
     }
 }
@@ -70,9 +70,9 @@ fn send(task: &str, fds: &[BorrowedFd<'_>]) -> Result<()> {
     match send_to(&tried, task, fds) {
         Err(Errno::PIPE | Errno::CONNRESET) => {
             forget_server(&tried);
-            send_to(&*server()?, task, fds).context("give a task to a helper")
+            send_to(&*server()?, task, fds).context("send a task to the helper server")
         }
-        sent => sent.context("give a task to a helper"),
+        sent => sent.context("send a task to the helper server"),
     }
 }
 

@@ -104,7 +104,7 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
 /// Runs a task in the helper, and sends its reply.
 fn run(name: &str, mut client: UnixStream, fds: Vec<OwnedFd>) {
     let mut request = Vec::new();
-    let reply = match (client.read_to_end(&mut request).context("read what to do"), tasks::find(name)) {
+    let reply = match (client.read_to_end(&mut request).context("read the request"), tasks::find(name)) {
         (Err(error), _) => encode_reply::<()>(Err(error)),
         (Ok(_), None) => encode_reply::<()>(Err(HostError::of_kind(HostErrorKind::Protocol, "unknown task"))),
         (Ok(_), Some(handle)) => handle(&request, fds),

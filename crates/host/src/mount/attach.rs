@@ -71,19 +71,20 @@ fn run(task: &AttachTask) -> Result<()> {
 /// process inside takes the lock, only its own sandbox is affected.
 pub(crate) fn lock(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
-    let file = File::open(&path).context("look at the sandbox's mounts")?;
+    let file = File::open(&path).context("read the mounts of the sandbox")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(HostError::of_kind(
             HostErrorKind::Conflict,
             "another workspace is being attached to the sandbox",
         )),
-        done => done.context("lock the sandbox's mounts").map(|()| file),
+        done => done.context("lock the mount namespace of the sandbox").map(|()| file),
     }
 }
 
 /// Moves this process into the mount namespace of `process`, for good.
 pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
-    move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT).context("enter the sandbox's mounts")
+    move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT)
+        .context("enter the mount namespace of the sandbox")
 }
 
 /// Mounts trees that were cloned outside.

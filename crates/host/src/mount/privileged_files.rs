@@ -76,8 +76,8 @@ impl PrivilegedFiles {
         match self.holder {
             Holder::Machine => attributes(file),
             Holder::Process(_) => {
-                let told = std::fs::File::from(self.request(&Request::Attributes, file)?);
-                serde_json::from_reader(told).map_err(io::Error::from).context("read attributes")
+                let encoded = std::fs::File::from(self.request(&Request::Attributes, file)?);
+                serde_json::from_reader(encoded).map_err(io::Error::from).context("read attributes")
             }
         }
     }
@@ -88,15 +88,15 @@ impl PrivilegedFiles {
             Some(open) => open,
             None => Connection::open(&self.holder)?,
         };
-        send(open.socket.as_fd(), request, Some(descriptor)).context("ask a helper for a file")?;
+        send(open.socket.as_fd(), request, Some(descriptor)).context("request a file from a helper")?;
         match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
             None => {
                 open.helper.wait()?;
                 Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
             }
-            Some((answer, descriptor)) => {
+            Some((reply, descriptor)) => {
                 *connection = Some(open);
-                answer.map_err(HostError::Helper)?;
+                reply.map_err(HostError::Helper)?;
                 descriptor.ok_or_else(|| HostError::other("nothing was opened"))
             }
         }
@@ -113,7 +113,7 @@ impl Connection {
     }
 }
 
-/// Opens files with the rights of a holder until the other end of its socket is closed.
+/// Opens files with the capabilities of a holder until the other end of its socket is closed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServeFilesTask {
     holder: Holder,
@@ -142,7 +142,7 @@ fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
             Err(error) => (Err(error.into()), None),
         };
         let got = got.as_ref().map(OwnedFd::as_fd);
-        send::<Reply>(socket.as_fd(), &answer, got).context("give what was opened")?;
+        send::<Reply>(socket.as_fd(), &answer, got).context("send an open file")?;
     }
     Ok(())
 }
@@ -155,11 +155,11 @@ fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
         }
         Request::Attributes => {
             let found = serde_json::to_vec(&attributes(descriptor)?);
-            let found = found.map_err(io::Error::from).context("tell the attributes")?;
+            let found = found.map_err(io::Error::from).context("send the attributes")?;
             let memory = rustix::fs::memfd_create("attributes", rustix::fs::MemfdFlags::CLOEXEC);
-            let mut memory = std::fs::File::from(memory.context("make room for attributes")?);
-            io::Write::write_all(&mut memory, &found).context("tell the attributes")?;
-            io::Seek::rewind(&mut memory).context("tell the attributes")?;
+            let mut memory = std::fs::File::from(memory.context("create a memory file")?);
+            io::Write::write_all(&mut memory, &found).context("send the attributes")?;
+            io::Seek::rewind(&mut memory).context("send the attributes")?;
             Ok(memory.into())
         }
     }

@@ -102,7 +102,7 @@ impl Root<'_> {
     /// Builds the root and makes it the root of this process.
     pub(crate) fn build(&self) -> Result<()> {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-            .context("keep mounts to the sandbox")?;
+            .context("make the mounts of the sandbox private")?;
         mount_tmpfs(NEW_ROOT, "mode=0755,size=16m", MountFlags::empty())?;
         match self.template {
             None => self.assemble_base()?,
@@ -147,7 +147,7 @@ impl Root<'_> {
         let options =
             format!("lowerdir={NEW_ROOT}/lower,upperdir={NEW_ROOT}/upper,workdir={NEW_ROOT}/work,userxattr");
         let options =
-            std::ffi::CString::new(options).map_err(io::Error::other).context("read mount options")?;
+            std::ffi::CString::new(options).map_err(io::Error::other).context("encode mount options")?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount(c"overlay", NEW_ROOT, c"overlay", flags, Some(options.as_c_str())).context("mount the template")
     }
@@ -198,7 +198,7 @@ impl Root<'_> {
         }
         let home = in_new_root(TMPFS).join("home");
         std::os::unix::fs::chown(&home, Some(self.user), Some(self.group))
-            .context("give the home to its user")
+            .context("change the owner of the home directory")
     }
 }
 
@@ -243,7 +243,7 @@ fn bind_tmpfs_dirs() -> Result<()> {
     for dir in TMPFS_DIRS {
         bind(&in_new_root(TMPFS).join(dir.name), &in_new_root(dir.path), dir.access)?;
     }
-    unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("take away the whole of the writable files")
+    unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")
 }
 
 /// Binds the host's programs and libraries.
@@ -307,7 +307,8 @@ pub(crate) fn create_dir(path: &Path) -> Result<()> {
 
 pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {
     let path = path.as_ref();
-    let options = std::ffi::CString::new(options).map_err(io::Error::other).context("read mount options")?;
+    let options =
+        std::ffi::CString::new(options).map_err(io::Error::other).context("encode mount options")?;
     mount(c"tmpfs", path, c"tmpfs", MountFlags::NOSUID | MountFlags::NODEV | more, Some(options.as_c_str()))
         .context(format!("mount a tmpfs at {}", path.display()))
 }
@@ -344,7 +345,7 @@ fn protect_attributes() -> Result<()> {
     let proc = in_new_root("proc");
     let overflow = fs::read_to_string(proc.join("sys/kernel/overflowuid"))
         .context("read proc/sys/kernel/overflowuid")?;
-    let owner = fs::metadata(proc.join("version")).context("look at proc/version")?.uid();
+    let owner = fs::metadata(proc.join("version")).context("read the owner of proc/version")?.uid();
     if overflow.trim().parse() == Ok(owner) {
         return Ok(());
     }
@@ -367,7 +368,7 @@ fn pivot() -> Result<()> {
     fs::set_permissions(NEW_ROOT, fs::Permissions::from_mode(0o755)).context("open the root")?;
     chdir(NEW_ROOT).context("enter the root")?;
     pivot_root(".", ".").context("change the root")?;
-    unmount(".", UnmountFlags::DETACH).context("let go of the machine's root")?;
+    unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
     chdir("/").context("enter the root")?;
     remount_read_only(Path::new("/"), MountFlags::empty())
 }

@@ -246,7 +246,7 @@ fn settle(new: BorrowedFd<'_>) -> Result<bool> {
 /// Returns the number of mounts at the workspace, on top of each other.
 fn workspace_mounts() -> Result<usize> {
     // The helper has no PID inside; the first process has the same mounts.
-    let table = std::fs::read_to_string("/proc/1/mountinfo").context("look at the sandbox's mounts")?;
+    let table = std::fs::read_to_string("/proc/1/mountinfo").context("read the mounts of the sandbox")?;
     Ok(table.lines().filter(|line| line.split(' ').nth(4) == Some(WORKSPACE)).count())
 }
 

@@ -125,7 +125,7 @@ impl Parent {
 
     /// Tells the parent that a step is done.
     pub(crate) fn notify(&mut self) -> Result<()> {
-        self.to.write_all(&[STEP]).context("tell the parent")
+        self.to.write_all(&[STEP]).context("notify the parent")
     }
 
     /// Waits until the parent has done its step.
@@ -150,7 +150,7 @@ impl Child {
             _ if step == [STEP] => Ok(true),
             _ => {
                 let mut error = Vec::new();
-                self.from.read_to_end(&mut error).context("read what the child says")?;
+                self.from.read_to_end(&mut error).context("read the error of the child")?;
                 Err(serde_json::from_slice(&error).map_or_else(|error| unreadable(&error), HostError::Helper))
             }
         }
@@ -167,7 +167,7 @@ impl Child {
 
     /// Tells the child that a step is done.
     pub(crate) fn notify(&mut self) -> Result<()> {
-        self.to.write_all(&[STEP]).context("tell the child")
+        self.to.write_all(&[STEP]).context("notify the child")
     }
 
     /// Kills the child and waits for it. All processes of its PID namespace end with it.

@@ -9,7 +9,7 @@ use crate::process::kill_on_parent_exit;
 pub(crate) fn become_root_inside() -> Result<()> {
     // SAFETY: the calls take integers.
     let done = unsafe { libc::setresgid(0, 0, 0) == 0 && libc::setresuid(0, 0, 0) == 0 };
-    if done { Ok(()) } else { Err(std::io::Error::last_os_error()).context("become somebody inside") }
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()).context("become root of the namespace") }
 }
 
 /// `SECBIT_NO_SETUID_FIXUP`: keeps capabilities when the user changes.
@@ -56,7 +56,7 @@ pub(crate) fn drop_supplementary_groups() -> Result<()> {
     }
     // SAFETY: an empty list.
     let done = unsafe { libc::setgroups(0, std::ptr::null()) };
-    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("leave all groups") }
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("drop all groups") }
 }
 
 /// Becomes a user without capabilities, for good: `no_new_privs` is set.
@@ -73,12 +73,12 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
         };
         check(
             libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
-            "drop ambient rights",
+            "drop ambient capabilities",
         )?;
         check(libc::setresgid(group, group, group), "become the group of the sandbox")?;
         check(libc::setresuid(user, user, user), "become the user of the sandbox")?;
-        check(drop_capabilities(), "drop all rights")?;
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+        check(drop_capabilities(), "drop all capabilities")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
     }
 }
 
@@ -109,10 +109,10 @@ pub(crate) fn keep_file_capabilities() -> Result<()> {
         }
         check(
             libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
-            "drop ambient rights",
+            "drop ambient capabilities",
         )?;
-        check(set_capabilities(FILE_CAPABILITIES), "drop rights")?;
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+        check(set_capabilities(FILE_CAPABILITIES), "drop capabilities")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
     }
 }
 
@@ -127,13 +127,13 @@ pub(crate) fn keep_net_admin(user: Option<u32>) -> Result<()> {
     // SAFETY: system calls that take integers, an empty list, and structures that outlive the calls.
     unsafe {
         if let Some(user) = user {
-            check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep rights")?;
-            check(libc::setgroups(0, std::ptr::null()), "leave all groups")?;
-            check(libc::setresgid(user, user, user), "become nobody's group")?;
-            check(libc::setresuid(user, user, user), "become nobody")?;
+            check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep capabilities")?;
+            check(libc::setgroups(0, std::ptr::null()), "drop all groups")?;
+            check(libc::setresgid(user, user, user), "become the group of the network daemon")?;
+            check(libc::setresuid(user, user, user), "become the user of the network daemon")?;
         }
-        check(set_capabilities(NET_ADMIN), "drop rights")?;
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new rights for good")
+        check(set_capabilities(NET_ADMIN), "drop capabilities")?;
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
     }
 }
 

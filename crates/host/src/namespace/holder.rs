@@ -86,7 +86,7 @@ impl Task for StartHolderTask {
 /// Finds or starts the holder. Runs in a helper, so that the lock is kept to the end even if the server is
 /// killed.
 fn run(directory: &Path) -> Result<Process> {
-    let lock = fs::File::create(directory.join("holder.lock")).context("make the holder's lock")?;
+    let lock = fs::File::create(directory.join("holder.lock")).context("create the lock of the holder")?;
     flock(&lock, FlockOperation::LockExclusive).context("lock the holder")?;
     if let Some(held) = recorded(directory) {
         return Ok(held);
@@ -137,7 +137,7 @@ fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::c
     parent.wait()?;
     // Mounts of the host propagate into the namespace, but not the other way round.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .context("keep mounts to the holder")?;
+        .context("make the mounts of the holder private")?;
     // Out of the process group that is killed with the server.
     setsid().context("begin a session")?;
     detach_stdio()?;
@@ -158,5 +158,5 @@ pub(crate) fn detach_stdio() -> Result<()> {
     rustix::stdio::dup2_stdin(&null)
         .and_then(|()| rustix::stdio::dup2_stdout(&null))
         .and_then(|()| rustix::stdio::dup2_stderr(&null))
-        .context("let go of the output")
+        .context("detach standard output")
 }

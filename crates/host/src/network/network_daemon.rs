@@ -149,12 +149,12 @@ async fn follow_host_addresses(changes: &OwnedFd, resolver: &Resolver) -> io::Re
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            told = changes.readable() => {
-                let mut told = told?;
+            ready = changes.readable() => {
+                let mut ready = ready?;
                 // The content does not matter, nor whether the buffer of the socket overflowed.
                 let mut buffer = [0; 8_192];
                 while recv(changes.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT).is_ok() {}
-                told.clear_ready();
+                ready.clear_ready();
             }
             _ = poll.tick() => {}
         }

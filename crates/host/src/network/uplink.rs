@@ -72,9 +72,9 @@ impl Program {
     fn find() -> std::result::Result<Self, String> {
         let path = std::env::var("PATH").unwrap_or_default();
         let find = |name: &str| {
-            let places =
-                path.split(':').chain(DEFAULT_PATH.split(':')).filter(|place| place.starts_with('/'));
-            places.map(|place| Path::new(place).join(name)).find(|path| path.is_file())
+            let directories =
+                path.split(':').chain(DEFAULT_PATH.split(':')).filter(|directory| directory.starts_with('/'));
+            directories.map(|directory| Path::new(directory).join(name)).find(|path| path.is_file())
         };
         let pasta = find("pasta");
         if let Some(pasta) = pasta.as_ref().filter(|pasta| is_recent(pasta)) {
@@ -153,7 +153,7 @@ impl UplinkProcess {
                 Err(error) => error,
             }
         })?;
-        let ended = pidfd_open(child.pid, PidfdFlags::empty()).context("look at a program")?;
+        let ended = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
         let mut link = Self { child, ended, stderr };
         link.wait(router, &program)?;
         Ok(link)
@@ -168,7 +168,7 @@ impl UplinkProcess {
             if found.is_some() {
                 return Ok(());
             }
-            let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("look at a program")?;
+            let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("wait for a program")?;
             if ended.is_some() || began.elapsed() > LINK_TIMEOUT {
                 let (why, stderr) = (if ended.is_some() { "ended" } else { "makes no link" }, self.stderr());
                 return Err(HostError::other(format!("{program:?}, the uplink, {why}: {stderr}")));

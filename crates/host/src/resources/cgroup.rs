@@ -43,7 +43,7 @@ impl Cgroups {
     /// Moves this process, which must have one thread, into the cgroups of version 1.
     pub(crate) fn enter(&self) -> Result<()> {
         let mut files = self.v1.iter();
-        files.try_for_each(|mut file| file.write_all(b"0")).context("enter the sandbox's groups")
+        files.try_for_each(|mut file| file.write_all(b"0")).context("enter the cgroups of the sandbox")
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn create(id: &str, limits: &Limits) -> Result<(Cgroups, Vec<Missing>
     let name = check_id(id)?;
     let mut made = Cgroups::default();
     let (mut limited, mut failed) = (Vec::new(), Vec::new());
-    for hierarchy in hierarchy::all().context("look for cgroups")? {
+    for hierarchy in hierarchy::all().context("read the cgroup hierarchies")? {
         match create_in(&hierarchy, name) {
             Ok(group) => {
                 made.open(&hierarchy, &group)?;
@@ -118,14 +118,14 @@ type Limited = (Limit, io::Result<()>);
 
 /// Sets the limits for which this hierarchy has controllers.
 fn limit_in(hierarchy: &Hierarchy, group: &Path, limits: &Limits) -> Vec<Limited> {
-    let seen_to = |limit: &Limit| hierarchy.has(limit.controller(), group) && limits.asks_for(*limit);
+    let is_set_here = |limit: &Limit| hierarchy.has(limit.controller(), group) && limits.asks_for(*limit);
     let set = |limit| {
         let (file, value) = setting(hierarchy.version, limit, limits);
         let path = group.join(file);
         let named = |error| io::Error::other(format!("{}: {error}", path.display()));
         (limit, fs::write(&path, value).map_err(named))
     };
-    let limited = Limit::ALL.into_iter().filter(seen_to).map(set).collect();
+    let limited = Limit::ALL.into_iter().filter(is_set_here).map(set).collect();
     if hierarchy.has(Limit::Memory.controller(), group) {
         no_swap(hierarchy.version, group, limits);
     }
@@ -158,8 +158,8 @@ fn no_swap(version: Version, group: &Path, limits: &Limits) {
 /// Returns the existing cgroups of a sandbox.
 fn groups(id: &str) -> Result<Vec<PathBuf>> {
     let name = check_id(id)?;
-    let places = hierarchy::all().context("look for cgroups")?;
-    let groups = places.iter().flat_map(Hierarchy::sandbox_parents).map(|place| place.join(name));
+    let hierarchies = hierarchy::all().context("read the cgroup hierarchies")?;
+    let groups = hierarchies.iter().flat_map(Hierarchy::sandbox_parents).map(|parent| parent.join(name));
     Ok(groups.filter(|group| group.is_dir()).collect())
 }
 
@@ -168,11 +168,11 @@ fn groups(id: &str) -> Result<Vec<PathBuf>> {
 pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
     let name = check_id(id)?;
     let pid = process.pid().to_string();
-    for hierarchy in hierarchy::all().context("look for cgroups")? {
+    for hierarchy in hierarchy::all().context("read the cgroup hierarchies")? {
         if hierarchy.version == Version::V1 && !hierarchy.is_v1_with(FREEZER) {
             continue;
         }
-        let groups = hierarchy.sandbox_parents().into_iter().map(|place| place.join(name));
+        let groups = hierarchy.sandbox_parents().into_iter().map(|parent| parent.join(name));
         // Of several with that name one belongs to the sandbox.
         let own = |group: &PathBuf| words(&group.join("cgroup.procs")).contains(&pid);
         let found = groups.filter(own).find_map(|group| Freezer::of(group, hierarchy.version));
@@ -186,8 +186,10 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
 /// Returns the ids of all sandboxes that have cgroups, with or without processes.
 pub fn ids() -> Result<Vec<String>> {
     let mut ids = Vec::new();
-    for place in hierarchy::all().context("look for cgroups")?.iter().flat_map(Hierarchy::sandbox_parents) {
-        let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    for parent in
+        hierarchy::all().context("read the cgroup hierarchies")?.iter().flat_map(Hierarchy::sandbox_parents)
+    {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         let directories = entries.filter(|entry| entry.path().is_dir());
         ids.extend(directories.filter_map(|entry| entry.file_name().into_string().ok()));
     }

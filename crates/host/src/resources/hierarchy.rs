@@ -139,26 +139,26 @@ impl Hierarchy {
         // Preferably one with the most controllers.
         parents.sort_by_key(|parent| std::cmp::Reverse(delegable_controllers(parent).len()));
         for parent in parents {
-            let place = parent.join(SANDBOXES_CGROUP);
-            match self.prepare(&parent, &place) {
-                Ok(()) => return Ok(place),
+            let sandboxes = parent.join(SANDBOXES_CGROUP);
+            match self.prepare(&parent, &sandboxes) {
+                Ok(()) => return Ok(sandboxes),
                 Err(error) => first = first.or(Some(error)),
             }
         }
         Err(first.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
     }
 
-    fn prepare(&self, parent: &Path, place: &Path) -> io::Result<()> {
+    fn prepare(&self, parent: &Path, sandboxes: &Path) -> io::Result<()> {
         if self.version == Version::V1 {
-            return create(place);
+            return create(sandboxes);
         }
         let wanted = delegable_controllers(parent);
         if wanted.is_empty() {
             return Err(io::Error::other(format!("no controllers in {}", parent.display())));
         }
         delegate(parent, &wanted)?;
-        create(place)?;
-        delegate(place, &wanted)
+        create(sandboxes)?;
+        delegate(sandboxes, &wanted)
     }
 }
 
@@ -182,23 +182,23 @@ pub(crate) fn create(group: &Path) -> io::Result<()> {
 fn delegate(group: &Path, controllers: &[&str]) -> io::Result<()> {
     let file = group.join("cgroup.subtree_control");
     let has = words(&file);
-    let lacks: Vec<String> = controllers
+    let missing: Vec<String> = controllers
         .iter()
         .filter(|name| !has.iter().any(|it| it == *name))
         .map(|name| format!("+{name}"))
         .collect();
-    if lacks.is_empty() {
+    if missing.is_empty() {
         return Ok(());
     }
     let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
     for _ in 0..ATTEMPTS {
-        match fs::write(&file, lacks.join(" ")) {
+        match fs::write(&file, missing.join(" ")) {
             // There are processes in the cgroup.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => move_server_out(group)?,
             other => return other.map_err(name),
         }
     }
-    fs::write(&file, lacks.join(" ")).map_err(name)
+    fs::write(&file, missing.join(" ")).map_err(name)
 }
 
 /// Moves the processes of the server into a cgroup of their own. Fails if there are other programs.

@@ -98,7 +98,7 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     if !is_enforced(&file) {
         return Err(no_quota("its filesystem keeps none: it needs the mount option prjquota"));
     }
-    let project = match project(&file).context("look at a project")? {
+    let project = match project(&file).context("read a project id")? {
         0 => assign_project(&file).context(format!("take {} into a project", directory.display()))?,
         ours if ours >= FIRST_PROJECT => ours,
         _ => return Err(no_quota("it belongs to another project")),
@@ -110,14 +110,14 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
 /// here.
 pub fn used(directory: &Path) -> Result<Option<Usage>> {
     let Some((file, project)) = limited(directory)? else { return Ok(None) };
-    let Quota { bytes, files, .. } = get(&file, project).context("look at a quota")?;
+    let Quota { bytes, files, .. } = get(&file, project).context("read a quota")?;
     Ok(Some(Usage { bytes, files, at_least: false }))
 }
 
 /// Removes the limit of a directory, which may have none or may not exist.
 pub fn release(directory: &Path) -> Result<()> {
     let Some((file, project)) = limited(directory)? else { return Ok(()) };
-    set(&file, project, &Quota { valid: VALID_LIMITS, ..Quota::default() }).context("lift a quota")
+    set(&file, project, &Quota { valid: VALID_LIMITS, ..Quota::default() }).context("remove a quota")
 }
 
 /// Opens a directory with a project of ours that is counted.
@@ -132,7 +132,7 @@ fn limited(directory: &Path) -> Result<Option<(File, u32)>> {
     if !is_enforced(&file) {
         return Ok(None);
     }
-    let project = project(&file).context("look at a project")?;
+    let project = project(&file).context("read a project id")?;
     Ok((project >= FIRST_PROJECT).then_some((file, project)))
 }
 

@@ -98,7 +98,7 @@ impl Guest<'_> {
 pub(crate) fn unshare_cgroup() -> Result<()> {
     // SAFETY: the call takes an integer.
     let done = unsafe { libc::unshare(libc::CLONE_NEWCGROUP) == 0 };
-    if done { Ok(()) } else { Err(io::Error::last_os_error()).context("make a namespace for cgroups") }
+    if done { Ok(()) } else { Err(io::Error::last_os_error()).context("create a cgroup namespace") }
 }
 
 fn take_fd(number: RawFd) -> OwnedFd {

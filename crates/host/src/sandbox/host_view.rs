@@ -147,7 +147,7 @@ impl HostView {
         let helper = client::start(self, &[theirs.as_fd(), input, output, errors])?;
         drop(theirs);
         let Launched { missing } = helper.wait()?;
-        let event = receive(control.as_fd()).context("listen to the sandbox")?;
+        let event = receive(control.as_fd()).context("receive an event of the sandbox")?;
         match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
                 // The program may have ended meanwhile.
@@ -171,7 +171,7 @@ impl Running {
 
     /// Waits until the program and its descendants have ended. Returns `None` if it was killed from outside.
     pub fn wait(&self) -> Result<Option<Ended>> {
-        let event = receive(self.control.as_fd()).context("listen to the sandbox")?;
+        let event = receive(self.control.as_fd()).context("receive an event of the sandbox")?;
         self.wait_for_end()?;
         Ok(event.and_then(|(event, _)| match event {
             Event::Ended(ended) => Some(ended),
@@ -322,7 +322,8 @@ fn set_up(child: &mut Child, view: &HostView, users: &[IdRange], groups: &[IdRan
     child.notify()?;
     child.wait_ready()?;
     if let Some(egress) = &view.egress {
-        let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+        let process =
+            pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
         network_daemon::start(&process, egress, &view.holder)?;
     }
     child.notify()?;

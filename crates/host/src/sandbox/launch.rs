@@ -206,7 +206,7 @@ fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
     }
     // Out of the way of these numbers first.
     let moved = descriptors.iter().map(|descriptor| fcntl_dupfd_cloexec(descriptor, 64));
-    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().context("copy a descriptor")?;
+    let moved = moved.collect::<rustix::io::Result<Vec<_>>>().context("duplicate a file descriptor")?;
     drop(descriptors);
     moved.iter().zip(numbers).try_for_each(|(moved, number)| place_fd(moved, number))
 }
@@ -214,7 +214,7 @@ fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
 fn place_fd(descriptor: &OwnedFd, number: RawFd) -> Result<()> {
     // SAFETY: an open descriptor, and a number that nothing here uses.
     let done = unsafe { libc::dup2(descriptor.as_raw_fd(), number) };
-    if done < 0 { Err(io::Error::last_os_error()).context("number a descriptor") } else { Ok(()) }
+    if done < 0 { Err(io::Error::last_os_error()).context("duplicate a file descriptor") } else { Ok(()) }
 }
 
 impl Task for LaunchTask {
@@ -280,7 +280,7 @@ fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) ->
     child.wait_ready()?;
     // If the helper ends before this, the child ends, too; from here on the sandbox can be found.
     made.save(&task.process_file)?;
-    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
     if let Some(egress) = &task.egress {
         network_daemon::start(&process, egress, &task.holder)?;
     }

@@ -69,7 +69,7 @@ fn namespaces(holder: &Holder) -> Result<()> {
 fn mount_inside(parent: &mut clone::Parent) -> Result<()> {
     parent.wait()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .context("keep mounts to the sandbox")?;
+        .context("make the mounts of the sandbox private")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", "/proc", c"proc", flags, None).context("mount proc")?;
     parent.notify()?;
@@ -83,6 +83,6 @@ fn try_from_outside(child: &mut clone::Child, holder: &Holder) -> Result<()> {
     id_map::write(child.pid, &users, &users)?;
     child.notify()?;
     child.wait_ready()?;
-    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("look at the sandbox")?;
+    let process = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
     attach::enter(process.as_fd())
 }

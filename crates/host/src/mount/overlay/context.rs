@@ -122,7 +122,7 @@ impl FdPath {
     /// paths of the host. Paths may also be too long for the options.
     fn of(directory: OwnedFd) -> Result<Self> {
         let text = CString::new(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        let text = text.map_err(std::io::Error::from).context("name a descriptor")?;
+        let text = text.map_err(std::io::Error::from).context("encode the path of a file descriptor")?;
         Ok(Self { text, _directory: directory })
     }
 }
@@ -154,7 +154,7 @@ pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<
         return Err(diagnosis::options_too_long(overlay));
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    let options = CString::new(options).map_err(std::io::Error::from).context("say what to mount")?;
+    let options = CString::new(options).map_err(std::io::Error::from).context("encode mount options")?;
     rustix::mount::mount(c"overlay", overlay.at, c"overlay", flags, options.as_c_str()).map_err(|errno| {
         match errno {
             Errno::NODEV | Errno::PERM => diagnosis::unavailable(overlay, errno),

@@ -68,9 +68,9 @@ fn in_own_mounts(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Resul
     // SAFETY: the call takes an integer, and affects this thread only.
     let own = unsafe { libc::unshare(libc::CLONE_NEWNS) };
     let own = if own == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    own.context("make mounts of a thread's own")?;
+    own.context("create a mount namespace for a thread")?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .context("keep mounts to a thread")?;
+        .context("make the mounts of a thread private")?;
     for path in overlay.lower.iter().map(std::path::PathBuf::as_path).chain([parent_of(overlay)?]) {
         mounts::attach(id_map.clone_mount(path)?.as_fd(), path)?;
     }

@@ -93,12 +93,12 @@ impl Probe {
             return Err(HostError::other("there is no user to show"));
         };
         let owner = |name: &str| -> Result<u32> {
-            Ok(fs::symlink_metadata(self.at(name)).context("look at a file that is shown")?.uid())
+            Ok(fs::symlink_metadata(self.at(name)).context("read the owner of an id-mapped file")?.uid())
         };
         let set_owner = |name: &str, user| chown(self.at(name), Some(user), Some(user));
-        set_owner("b/given", shared).context("give a file away")?;
+        set_owner("b/given", shared).context("change the owner of a file")?;
         self.expect(owner("at/given")? == user, "files of a layer are not shown as another user's")?;
-        set_owner("at/again", user).context("give a file away through an overlay")?;
+        set_owner("at/again", user).context("change the owner of a file through an overlay")?;
         self.expect(
             owner("upper/again")? == shared,
             "files of another user's are not stored as those of all",
@@ -165,9 +165,9 @@ impl Probe {
 
     /// Adds the name of the filesystem, if that is the reason.
     fn explain(&self, error: HostError) -> HostError {
-        let told = matches!(error, HostError::Overlay { .. });
+        let is_explained = matches!(error, HostError::Overlay { .. });
         match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
-            Some(filesystem) if !told => HostError::other(format!(
+            Some(filesystem) if !is_explained => HostError::other(format!(
                 "{error} (it is on {filesystem}, which cannot be written to through an overlay)"
             )),
             _ => error,

@@ -44,7 +44,7 @@ pub(super) fn stop(root: &Process, record: &mut RecordWriter, timeout: Duration)
         if !root.is_running() {
             return Err(HostError::sandbox_ended());
         }
-        if !found.scan(root.pid(), deadline).context("look for the sandbox's processes")? {
+        if !found.scan(root.pid(), deadline).context("list the processes of the sandbox")? {
             break;
         }
         let look = stopper.stop_running(&found, root.pid())?;
@@ -126,7 +126,7 @@ fn send(one: StoppedProcess, signal: Signal) -> Result<bool> {
     let Some(pid) = Pid::from_raw(one.pid) else { return Ok(false) };
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH | Errno::INVAL) => return Ok(false),
-        process => process.context("look at a process of the sandbox")?,
+        process => process.context("inspect a process of the sandbox")?,
     };
     // Checked after opening, because the PID may have been reused before.
     if !status(pid).is_ok_and(|status| status.start_time == one.started) {

@@ -147,11 +147,11 @@ impl Init<'_> {
                 unsafe { libc::_exit(code) }
             }
             _ => {
-                let own =
-                    pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open itself")?;
+                let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+                    .context("open its own process")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
                 let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
-                send(self.control(), &Event::Started, &both).context("tell that it runs")?;
+                send(self.control(), &Event::Started, &both).context("report the start of the program")?;
                 for fd in &self.descriptors[1..] {
                     // Readers of its output must see the end of the program.
                     // SAFETY: nothing here uses these; they are not closed again, because the caller never

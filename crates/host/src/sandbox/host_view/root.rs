@@ -50,7 +50,7 @@ impl Root<'_> {
     /// Builds the root and makes it the root of this process.
     pub(super) fn build(&self) -> Result<()> {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-            .context("keep mounts to the sandbox")?;
+            .context("make the mounts of the sandbox private")?;
         let opened = self.mounts.iter().map(open).collect::<Result<Vec<_>>>()?;
         let dirs = tmpfs_dirs();
         let view = clone_tree(Path::new("/"), Access::Read)?;
@@ -71,8 +71,7 @@ impl Root<'_> {
         for parent in parents {
             remount_read_only(&parent, MountFlags::empty())?;
         }
-        unmount(in_new_root(TMPFS), UnmountFlags::DETACH)
-            .context("take away the whole of the writable files")?;
+        unmount(in_new_root(TMPFS), UnmountFlags::DETACH).context("detach the tmpfs")?;
         mount_kernel_filesystems(self.memory)?;
         pivot()
     }
@@ -96,7 +95,7 @@ impl Root<'_> {
             let own = in_new_root(TMPFS).join(number.to_string()).join("user").join(self.user.to_string());
             create_dir(&own)?;
             chown(&own, Some(self.user), Some(self.group))
-                .context("give the runtime directory to its user")?;
+                .context("change the owner of the runtime directory")?;
             fs::set_permissions(&own, fs::Permissions::from_mode(0o700))
                 .context("close the runtime directory")?;
         }
@@ -144,7 +143,7 @@ impl Root<'_> {
     /// Points programs to the DNS server inside.
     fn bind_resolv_conf(&self) -> Result<()> {
         let text = in_new_root(TMPFS).join("resolv.conf");
-        fs::write(&text, RESOLV_CONF).context("name the name server")?;
+        fs::write(&text, RESOLV_CONF).context("write resolv.conf")?;
         let mut path = PathBuf::from("/etc/resolv.conf");
         for _ in 0..16 {
             let Ok(target) = fs::read_link(in_new_root(&path)) else { break };
@@ -222,6 +221,6 @@ fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
 fn pivot() -> Result<()> {
     chdir(NEW_ROOT).context("enter the root")?;
     pivot_root(".", ".").context("change the root")?;
-    unmount(".", UnmountFlags::DETACH).context("let go of the machine's root")?;
+    unmount(".", UnmountFlags::DETACH).context("detach the root of the host")?;
     chdir("/").context("enter the root")
 }

@@ -33,16 +33,16 @@ impl Found {
 
 /// Returns all processes that use the workspace now.
 pub(super) fn scan(whose: Users) -> Result<Vec<Found>> {
-    let all = open_dir(CWD, "/proc").context("look at the sandbox's processes")?;
+    let all = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
     let mounts = workspace_mounts(all.as_fd())?;
-    let numbers = list_dir(all.as_fd(), ".").context("list the sandbox's processes")?;
+    let numbers = list_dir(all.as_fd(), ".").context("list the processes of the sandbox")?;
     let numbers = numbers.iter().filter_map(|name| name.parse::<i32>().ok()).filter(|pid| *pid != AGENT_PID);
     let mut found = Vec::new();
     for pid in numbers {
         match inspect(all.as_fd(), pid, &mounts, whose) {
             Ok(user) => found.extend(user),
             Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error).context("look at a process of the sandbox"),
+            Err(error) => return Err(error).context("inspect a process of the sandbox"),
         }
     }
     Ok(found)
@@ -51,14 +51,14 @@ pub(super) fn scan(whose: Users) -> Result<Vec<Found>> {
 /// Returns the disk usage, in bytes, of deleted files that are open inside. Processes that cannot be
 /// inspected are skipped: they inherited their files from others.
 pub(super) fn deleted_bytes() -> Result<u64> {
-    let all = open_dir(CWD, "/proc").context("look at the sandbox's processes")?;
+    let all = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
     let mounts = workspace_mounts(all.as_fd())?;
-    let numbers = list_dir(all.as_fd(), ".").context("list the sandbox's processes")?;
+    let numbers = list_dir(all.as_fd(), ".").context("list the processes of the sandbox")?;
     let mut files = HashMap::new();
     for pid in numbers.iter().filter(|name| name.parse::<i32>().is_ok_and(|pid| pid != AGENT_PID)) {
         match add_deleted(all.as_fd(), pid, &mounts, &mut files) {
             Err(error) if !is_gone(&error) && error.kind() != io::ErrorKind::PermissionDenied => {
-                return Err(error).context("look at a process of the sandbox");
+                return Err(error).context("inspect a process of the sandbox");
             }
             _ => {}
         }
@@ -91,7 +91,7 @@ fn add_deleted(
 
 /// Returns the ids of mounts at the workspace and below; none if it is not mounted.
 fn workspace_mounts(all: BorrowedFd<'_>) -> Result<HashSet<u64>> {
-    let table = read_file(all, "1/mountinfo").context("look at the sandbox's mounts")?;
+    let table = read_file(all, "1/mountinfo").context("read the mounts of the sandbox")?;
     if table.is_empty() {
         return Err(HostError::sandbox_ended());
     }
@@ -164,9 +164,9 @@ fn thread_use(
     }
     let descriptors = format!("task/{thread}/fdinfo");
     for name in list_dir(process, &descriptors)? {
-        let told = read_file(process, &format!("{descriptors}/{name}"))
+        let info = read_file(process, &format!("{descriptors}/{name}"))
             .or_else(|error| if is_gone(&error) { Ok(String::new()) } else { Err(error) })?;
-        let mount = told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         if mount.is_some_and(|mount| mounts.contains(&mount)) {
             return Ok(Some(Why::Descriptor));
         }
