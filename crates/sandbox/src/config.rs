@@ -132,7 +132,7 @@ impl NewSandbox {
 
 impl ResourceRequest {
     fn check(&self, default: &Resources, max: &Resources) -> Result<Resources> {
-        let wanted = Resources {
+        let resources = Resources {
             cpu_millis: self.cpu_millis.unwrap_or(default.cpu_millis),
             memory: self.memory.unwrap_or(default.memory),
             disk: self.disk.unwrap_or(default.disk),
@@ -145,13 +145,13 @@ impl ResourceRequest {
             let raise = if value > most { format!("; {setting} raises the limit") } else { String::new() };
             Err(invalid(field, format!("{least} to {most}{unit} are allowed{raise}")))
         };
-        let (cpu, most) = (u64::from(wanted.cpu_millis), u64::from(max.cpu_millis));
+        let (cpu, most) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
         within("resources.cpu", cpu, (10, most), " thousandths of a processor", "MAX_CPU")?;
-        within("resources.memory", wanted.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
-        within("resources.disk", wanted.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
-        let (processes, most) = (u64::from(wanted.processes), u64::from(max.processes));
+        within("resources.memory", resources.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
+        within("resources.disk", resources.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
+        let (processes, most) = (u64::from(resources.processes), u64::from(max.processes));
         within("resources.processes", processes, (PROCESSES_MIN.into(), most), "", "MAX_PROCESSES")?;
-        Ok(wanted)
+        Ok(resources)
     }
 }
 

@@ -16,7 +16,7 @@ pub type Result<T> = std::result::Result<T, SandboxError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// There is no such sandbox, or it is somebody else's.
+    /// There is no such sandbox, or it belongs to another owner.
     #[error("there is no sandbox `{id}`")]
     NotFound {
         /// Its id.
@@ -69,7 +69,7 @@ pub enum SandboxError {
         reason: String,
     },
     /// Another server runs it.
-    #[error("the server `{node}` looks after {id}; ask there")]
+    #[error("sandbox `{id}` runs on server `{node}`; send the request there")]
     Elsewhere {
         /// The sandbox.
         id: String,

@@ -25,7 +25,10 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
         let Some(payload) = message.payload else { return Ok(()) };
         match payload {
             AgentPayload::Register(request) => {
-                assert!(!id::is_token_of(&request.token, &handle.token_hash), "nobody's token was accepted");
+                assert!(
+                    !id::is_token_of(&request.token, &handle.token_hash),
+                    "a token was accepted for no sandbox"
+                );
                 // Refused or not, it is handled here.
                 drop(check_generation(request.generation));
                 for progress in request.commands {

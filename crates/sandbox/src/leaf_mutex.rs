@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that nobody holds while taking another one, so that no two threads can wait for each other.
+/// A mutex that no thread holds while taking another one, so that no two threads can wait for each other.
 ///
 /// Debug builds panic where that rule is broken. A panic elsewhere while it was held does not poison it: what it guards
 /// is replaced in one step or counted.

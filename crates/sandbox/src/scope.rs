@@ -3,9 +3,9 @@
 /// The sandboxes that a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of one owner.
+    /// Sandboxes of one owner.
     Owner(String),
-    /// All of them.
+    /// All sandboxes.
     All,
 }
 

@@ -320,15 +320,15 @@ impl Service {
         }
         let limit = settings.lifetime.as_secs();
         let latest = sandbox.created_at + milliseconds(limit);
-        let wanted = |sandbox: &Sandbox| sandbox.expires_at + milliseconds(seconds);
-        if wanted(&sandbox) > latest {
+        let extended = |sandbox: &Sandbox| sandbox.expires_at + milliseconds(seconds);
+        if extended(&sandbox) > latest {
             let left = u64::try_from((latest - sandbox.expires_at) / 1_000).unwrap_or(0);
             return Err(SandboxError::Lifetime { limit, left });
         }
         // Of an extension and an expiry at the same time one wins.
         let is_live = |sandbox: &Sandbox| matches!(sandbox.state, State::Starting | State::Running);
         let change = |sandbox: &Sandbox| {
-            let expires_at = Some(wanted(sandbox)).filter(|wanted| *wanted <= latest && is_live(sandbox))?;
+            let expires_at = Some(extended(sandbox)).filter(|time| *time <= latest && is_live(sandbox))?;
             Some(Change { expires_at: Some(expires_at), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;

@@ -199,10 +199,10 @@ mod tests {
         let input = Input::default();
         input.reserve(10, SHORT).await.unwrap();
         let awaited = input.awaited();
-        assert_eq!(input.arrived(&awaited, SHORT).await, None, "nobody said anything");
+        assert_eq!(input.arrived(&awaited, SHORT).await, None, "there is no report");
         input.report(4, 0, false);
         assert_eq!(input.arrived(&awaited, SHORT).await, None, "not all of it came");
-        assert!(!input.reported_on(2, SHORT).await, "the guest has not told on that stream yet");
+        assert!(!input.reported_on(2, SHORT).await, "there is no report on that stream yet");
         input.reconnected(6, 2);
         assert!(input.reported_on(2, SHORT).await);
         assert_eq!(input.arrived(&awaited, SHORT).await, Some(Arrival::Lost(4)));

@@ -49,12 +49,12 @@ impl Service {
             return Ok(Logs::default());
         }
         let dir = self.dir(id);
-        let wanted = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
+        let times = since.unwrap_or(i64::MIN)..=until.unwrap_or(i64::MAX);
         let cancel = self.0.cancel.child();
         let stop = cancel.on_drop();
         let read = move || {
             let files = File::open(dir.output())?;
-            Ok(read(&files, &ids, Newest::new(wanted, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
+            Ok(read(&files, &ids, Newest::new(times, MEMORY_MAX, READ_MAX), &cancel)?.lines(tail))
         };
         let read = tokio::task::spawn_blocking(read).await;
         stop.disarm();
@@ -94,7 +94,7 @@ fn read(files: impl AsFd, ids: &[String], mut newest: Newest, cancel: &Cancel) -
 /// The newest output, in bounded memory.
 struct Newest {
     /// Times that are requested, in milliseconds since 1970.
-    wanted: RangeInclusive<i64>,
+    times: RangeInclusive<i64>,
     /// Most memory for the pieces, in bytes.
     most: usize,
     /// Bytes that may still be read.
@@ -107,8 +107,8 @@ struct Newest {
 }
 
 impl Newest {
-    fn new(wanted: RangeInclusive<i64>, most: usize, left: u64) -> Self {
-        Self { wanted, most, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
+    fn new(times: RangeInclusive<i64>, most: usize, left: u64) -> Self {
+        Self { times, most, left, pieces: BTreeMap::new(), taken: 0, size: 0, truncated: false }
     }
 
     fn is_full(&self) -> bool {
@@ -147,7 +147,7 @@ impl Newest {
                 return;
             }
         };
-        if frame.stream != Stream::End && self.wanted.contains(&frame.time) {
+        if frame.stream != Stream::End && self.times.contains(&frame.time) {
             self.keep(frame);
         }
     }

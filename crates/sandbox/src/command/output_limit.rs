@@ -74,7 +74,7 @@ impl Service {
                 Ok(kept) => handle.output.end(Some(kept)),
                 Err(error) => {
                     handle.output.end(None);
-                    tracing::warn!(sandbox = handle.id, %error, "failed to bound the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to limit the output that is kept");
                 }
             }
         });

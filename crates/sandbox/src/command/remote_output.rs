@@ -113,7 +113,7 @@ impl Service {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
                 // Better one command too many than a running one that is never reported again.
-                return tracing::error!(sandbox = handle.id, %error, "failed to look for the commands of a sandbox");
+                return tracing::error!(sandbox = handle.id, %error, "failed to list the commands of a sandbox");
             }
         };
         let before = request.commands.len();

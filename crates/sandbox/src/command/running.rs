@@ -110,8 +110,8 @@ impl RunningCommand {
     /// Notes that somebody read its output up to this offset. Returns true if the agent should be told: the command
     /// waits for readers, and they are an eighth of its window further.
     pub(crate) fn advance_read_offset(&self, offset: u64) -> bool {
-        let (window, told) = (self.window.load(Ordering::Relaxed), self.read_offset());
-        let is_due = window > 0 && offset > told && offset - told >= window / 8;
+        let (window, sent) = (self.window.load(Ordering::Relaxed), self.read_offset());
+        let is_due = window > 0 && offset > sent && offset - sent >= window / 8;
         is_due && self.read_offset.fetch_max(offset, Ordering::Relaxed) < offset
     }
 
@@ -151,7 +151,7 @@ impl RunningCommand {
             further || first_end
         });
         if first_end {
-            // Those who write to its input, or close it, wait for nothing more.
+            // Clients that write to its input, or close it, stop waiting.
             self.input.close();
         }
         first_end
@@ -317,7 +317,7 @@ mod tests {
             permits.push(permit.unwrap());
         }
         assert_eq!(permits.len(), ENDS_AT_ONCE);
-        // Nothing is done for a command that nobody knows.
+        // Nothing is done for a command that is not known.
         assert!(permit("cmd-2").await.unwrap().is_none());
         permits.pop();
         assert!(permit(&known).await.unwrap().is_some());

@@ -1,6 +1,6 @@
-//! The connection to the guest agent of a sandbox, and what the agent said over it that is not about a command.
+//! The connection to the guest agent of a sandbox, and the state that the agent reports beside its commands.
 //!
-//! All of it can be lost: the agent says it anew when it connects.
+//! All of it can be lost: the agent reports it again when it connects.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,7 +131,7 @@ impl GuestConnection {
         sent.await.map_err(|_| self.away())
     }
 
-    /// Tells everybody who waits for the agent that it was given up.
+    /// Reports to all that wait for the agent that it was given up.
     pub(crate) fn set_lost(&self, reason: &str) {
         self.lost.send_replace(Some(reason.to_owned()));
     }

@@ -76,7 +76,7 @@ impl SandboxHandle {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
         handle.is_being_made.store(sandbox.state == State::Starting, Ordering::SeqCst);
-        // Nobody has measured yet what its commands printed before.
+        // The output that its commands printed before is not measured yet.
         handle.output.end(Some(u64::MAX));
         handle
     }

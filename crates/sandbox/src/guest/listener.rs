@@ -79,7 +79,7 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     let id = handle.id.clone();
     handle.keep_task(tokio::spawn(async move {
         if let Err(error) = server().add_service(service).serve_with_incoming(incoming(socket)).await {
-            tracing::error!(sandbox = id, %error, "the guest's socket failed");
+            tracing::error!(sandbox = id, %error, "guest socket failed");
         }
     }));
 }

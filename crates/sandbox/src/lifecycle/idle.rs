@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::service::Service;
 
 /// Longest interval at which the server checks whether there are sandboxes.
-const REST_INTERVAL: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Service {
     /// Interval of the check.
     pub(crate) fn idle_check_interval(&self) -> Duration {
-        self.0.settings.idle_release_after.min(REST_INTERVAL).max(Duration::from_millis(10))
+        self.0.settings.idle_release_after.min(CHECK_INTERVAL_MAX).max(Duration::from_millis(10))
     }
 
     /// Releases the resources when there has been no sandbox for as long as the settings say. Returns 1 if it
@@ -34,7 +34,7 @@ impl Service {
     /// Releases the resources unless there is a sandbox, or one is being created. Returns true if it did.
     pub async fn release_idle_resources(&self) -> Result<bool> {
         // A creation holds this for reading until the sandbox is counted.
-        let Ok(_alone) = self.0.creation_lock.try_write() else { return Ok(false) };
+        let Ok(_exclusive) = self.0.creation_lock.try_write() else { return Ok(false) };
         if !self.is_idle().await? {
             return Ok(false);
         }

@@ -242,7 +242,7 @@ impl Service {
     /// Sets the state of a sandbox to `stopped` because its workspace could not be kept.
     async fn mark_unkept(&self, id: &str, error: &SandboxError) {
         tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
-        let reason = without_host_paths(&format!("what it holds could not be kept: {error}"));
+        let reason = without_host_paths(&format!("its workspace could not be kept: {error}"));
         let stopped = |sandbox: &Sandbox| {
             sandbox.state.can_become(State::Stopped).then(|| Change {
                 state: Some(State::Stopped),

@@ -179,8 +179,8 @@ impl Docker {
     }
 
     /// Returns the network of a sandbox.
-    async fn network(&self, order: &Start<'_>) -> Result<String, RuntimeError> {
-        if order.egress.is_none() {
+    async fn network(&self, start: &Start<'_>) -> Result<String, RuntimeError> {
+        if start.egress.is_none() {
             return Ok("none".to_owned());
         }
         let Some(network) = &self.network else {
@@ -208,32 +208,32 @@ impl Docker {
         })
     }
 
-    async fn run(&self, order: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
+    async fn run(&self, start: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
-        user.own(order).map_err(|error| failed("give a sandbox its directories", &error))?;
-        let handover = Handover::open(order.dir);
+        user.own(start).map_err(|error| failed("give a sandbox its directories", &error))?;
+        let handover = Handover::open(start.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
-        let image = self.image(order.template, order.progress).await?;
-        let network = self.network(order).await?;
+        let image = self.image(start.template, start.progress).await?;
+        let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
-        let remote = self.dial(order, &network).await?;
+        let remote = self.dial(start, &network).await?;
         let dials_socket = remote.is_none();
         let part = network.clone();
         let parts = container::Parts { agent, image, network: part, server, user, seccomp, dials_socket };
-        let options = CreateContainerOptionsBuilder::new().name(order.id).build();
-        if order.egress.is_some() {
-            let written = write_readable(&container::resolv_conf(order), RESOLV_CONF);
+        let options = CreateContainerOptionsBuilder::new().name(start.id).build();
+        if start.egress.is_some() {
+            let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
             written.map_err(|error| failed("write a sandbox's resolv.conf", &error))?;
         }
-        let made = self.client.create_container(Some(options), parts.container(order)).await;
+        let made = self.client.create_container(Some(options), parts.container(start)).await;
         made.map_err(|error| failed("make a container", &error))?;
-        let started = self.client.start_container(order.id, None::<StartContainerOptions>).await;
+        let started = self.client.start_container(start.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
-        let egress = match order.egress {
-            Some(egress) => Some(self.through(order.id, &network, egress, remote.as_ref()).await?),
+        let egress = match start.egress {
+            Some(egress) => Some(self.through(start.id, &network, egress, remote.as_ref()).await?),
             None => None,
         };
-        let given = remote.map_or_else(|| order.token.to_vec(), |remote| remote.to_bytes());
+        let given = remote.map_or_else(|| start.token.to_vec(), |remote| remote.to_bytes());
         let reason = tokio::select! {
             given = timeout(AGENT_TIMEOUT, hand_over(handover, &given, egress)) => match given {
                 Ok(Ok(())) => return Ok(()),
@@ -241,14 +241,14 @@ impl Docker {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            ended = self.ended(order.id, order.dir) => {
+            ended = self.ended(start.id, start.dir) => {
                 ended?;
                 "the guest agent ended at once".to_owned()
             }
         };
-        let said = self.agent_log(order.id, order.dir).await;
-        let between = if said.is_empty() { "" } else { ": " };
-        Err(failed("start the guest agent", &format!("{reason}{between}{said}")))
+        let log = self.agent_log(start.id, start.dir).await;
+        let between = if log.is_empty() { "" } else { ": " };
+        Err(failed("start the guest agent", &format!("{reason}{between}{log}")))
     }
 
     /// Runs a container with a policy on its link to a network, and to the server's port if its agent
@@ -320,9 +320,9 @@ impl Runtime for Docker {
         Ok(self.abilities().await?.lacks())
     }
 
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
         let abilities = self.abilities().await?;
-        self.run(order, &abilities).await?;
+        self.run(start, &abilities).await?;
         Ok(Started { missing: abilities.lacks() })
     }
 
@@ -421,7 +421,7 @@ impl Runtime for Docker {
         // Volumes that the image asks for are the container's own.
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         match self.client.remove_container(id, Some(options)).await {
-            // Somebody else removes it just now.
+            // It is being removed already.
             Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.gone(id).await,
             Err(error) if is_gone(&error) => Ok(()),
             Err(error) => Err(failed("remove a container", &error)),
@@ -431,12 +431,12 @@ impl Runtime for Docker {
 
     async fn agent_log(&self, id: &str, _dir: &SandboxDir) -> String {
         let options = LogsOptionsBuilder::new().stdout(true).stderr(true).tail("20").build();
-        let mut log = self.client.logs(id, Some(options));
-        let mut said = String::new();
-        while let Some(Ok(line)) = log.next().await {
-            said.push_str(&line.to_string());
+        let mut lines = self.client.logs(id, Some(options));
+        let mut log = String::new();
+        while let Some(Ok(line)) = lines.next().await {
+            log.push_str(&line.to_string());
         }
-        said.trim().to_owned()
+        log.trim().to_owned()
     }
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {

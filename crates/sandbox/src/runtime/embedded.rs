@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use super::egress::{check_egress, no_egress};
 use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
 use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
+use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::{ImportedTemplate, Templates};
 
@@ -45,12 +46,12 @@ pub struct Embedded {
     /// Path of the guest agent's program.
     agent: PathBuf,
     templates: Templates,
-    holder: Mutex<Holder>,
+    holder: LeafMutex<Holder>,
     own_users: OwnUsers,
     /// Result of the check whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
     /// Requirements that were unmet when the machine was last checked.
-    unmet: Mutex<Option<Vec<String>>>,
+    unmet: LeafMutex<Option<Vec<String>>>,
 }
 
 impl Embedded {
@@ -70,15 +71,15 @@ impl Embedded {
             directory,
             agent: agent.to_owned(),
             templates,
-            holder: Mutex::new(holder),
+            holder: LeafMutex::new(holder),
             own_users: OwnUsers::default(),
             own: OnceLock::new(),
-            unmet: Mutex::default(),
+            unmet: LeafMutex::default(),
         })
     }
 
     fn holder(&self) -> Holder {
-        self.holder.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.holder.lock().clone()
     }
 
     /// Starts a new holder, if the present one is gone.
@@ -86,7 +87,7 @@ impl Embedded {
         let find = self.directory.clone();
         let holder =
             blocking(move || Holder::find_or_start(&find)).await?.map_err(|error| unavailable(&error))?;
-        *self.holder.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = holder;
+        *self.holder.lock() = holder;
         Ok(())
     }
 
@@ -113,13 +114,13 @@ impl Embedded {
         }
     }
 
-    async fn launch(&self, order: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let user = self.user(order.id, order.dir).await?;
+    async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
+        let user = self.user(start.id, start.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
-        let (id, token) = (order.id.to_owned(), order.token.to_vec());
-        let (workspace, dir) = (order.workspace.map(Path::to_owned), order.dir.clone());
-        let (template, limits) = (self.template(order.template)?, order.limits.clone());
-        let egress = order.egress.cloned();
+        let (id, token) = (start.id.to_owned(), start.token.to_vec());
+        let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
+        let (template, limits) = (self.template(start.template)?, start.limits.clone());
+        let egress = start.egress.cloned();
         blocking(move || {
             launch::launch(&Launch {
                 holder: &holder,
@@ -189,7 +190,7 @@ impl Runtime for Embedded {
 
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         // One that runs has what it was started with, perhaps by a server that gave it none.
-        if let Some(process) = noted(dir)?.filter(Process::is_running) {
+        if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
             return own_users::of(&process)
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
@@ -207,8 +208,8 @@ impl Runtime for Embedded {
     async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         if is_gone(&holder) {
-            // The next sandbox starts another one; nobody has to for a look at the machine.
-            let unmet = self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            // The next sandbox starts another one; a check of the machine does not need it.
+            let unmet = self.unmet.lock().clone();
             if let Some(unmet) = unmet {
                 return Ok(unmet);
             }
@@ -220,19 +221,19 @@ impl Runtime for Embedded {
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
             namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
-        *self.unmet.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unmet.clone());
+        *self.unmet.lock() = Some(unmet.clone());
         Ok(unmet)
     }
 
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        if order.egress.is_some() {
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+        if start.egress.is_some() {
             check_egress()?;
         }
-        let mut launched = self.launch(order).await?;
+        let mut launched = self.launch(start).await?;
         if matches!(&launched, Err(HostError::Helper(error)) if error.kind != HostErrorKind::Network) {
             // Perhaps the holder was killed; a new one makes do.
             self.renew_holder().await?;
-            launched = self.launch(order).await?;
+            launched = self.launch(start).await?;
         }
         let launched = match launched {
             Ok(launched) => launched,
@@ -241,7 +242,7 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.why_not(&error).await),
         };
-        Ok(Started { missing: told(&launched.missing) })
+        Ok(Started { missing: describe_missing(&launched.missing) })
     }
 
     fn supports_warm_pool(&self) -> bool {
@@ -253,23 +254,26 @@ impl Runtime for Embedded {
     }
 
     async fn attach(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let process = noted(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
+        let process =
+            recorded_process(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
         let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
         attached.map_err(|error| failed("attach a workspace", &error))
     }
 
     async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
-        Ok(noted(dir)?.is_some_and(|process| process.is_running()))
+        Ok(recorded_process(dir)?.is_some_and(|process| process.is_running()))
     }
 
     async fn missing(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let missing = launch::missing(&dir.process());
-        missing.map(|missing| told(&missing)).map_err(|error| failed("find out what is missing", &error))
+        missing
+            .map(|missing| describe_missing(&missing))
+            .map_err(|error| failed("find out what is missing", &error))
     }
 
     async fn ended(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        let Some(process) = noted(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
+        let Some(process) = recorded_process(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
         ended(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
@@ -335,7 +339,7 @@ impl Runtime for Embedded {
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        let process = noted(dir)?;
+        let process = recorded_process(dir)?;
         let ending = async {
             loop {
                 if let Some(process) = &process {
@@ -388,27 +392,27 @@ async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
 }
 
 /// Formats limits that are not applied, for people.
-fn told(missing: &[Missing]) -> Vec<String> {
+fn describe_missing(missing: &[Missing]) -> Vec<String> {
     limits::describe_missing(missing).into_iter().collect()
 }
 
 /// Lists the user ids of running sandboxes, by the names of their directories.
 fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
-    let places = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
+    let directories = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |dir: std::fs::DirEntry| {
         let process = Process::read(&SandboxDir::new(dir.path()).process()).ok()??;
         Some((dir.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
     };
-    places.filter_map(user).collect()
+    directories.filter_map(user).collect()
 }
 
-fn noted(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
+fn recorded_process(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
     Process::read(&dir.process()).map_err(|error| failed("find a sandbox again", &error))
 }
 
 /// Returns the first process of a sandbox, for an action on it.
 fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
-    let process = noted(dir)?.filter(Process::is_running);
+    let process = recorded_process(dir)?.filter(Process::is_running);
     process.ok_or_else(|| failed(action, &"the sandbox is gone"))
 }
 

@@ -34,12 +34,12 @@ impl User {
     }
 
     /// Makes the user the owner of directories that it writes to.
-    pub(super) fn own(self, order: &Start<'_>) -> io::Result<()> {
+    pub(super) fn own(self, start: &Start<'_>) -> io::Result<()> {
         if !geteuid().is_root() {
             return Ok(());
         }
-        let output = order.dir.output();
-        for directory in order.workspace.into_iter().chain([output.as_path()]) {
+        let output = start.dir.output();
+        for directory in start.workspace.into_iter().chain([output.as_path()]) {
             chown(directory, Some(self.uid), Some(self.gid))?;
         }
         Ok(())
@@ -73,17 +73,17 @@ pub(super) struct Memory {
 pub(super) const IN_MEMORY: [Memory; 4] = [
     Memory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
     Memory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },
-    // Nobody inside may write there.
+    // No user inside may write there.
     Memory { path: "/run", mode: 0o755, owned: false, part: 1024 },
     Memory { path: "/home/sandbox", mode: 0o755, owned: true, part: 8 },
 ];
 
 impl Memory {
     /// Options of the mount.
-    pub(super) fn options(&self, user: User, order: &Start<'_>) -> Vec<String> {
+    pub(super) fn options(&self, user: User, start: &Start<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
-        if let Some(room) = room(order, self.part) {
+        if let Some(room) = room(start, self.part) {
             options.push(format!("size={room}"));
             options.push(format!("nr_inodes={}", (room / PAGE).max(FILES_LEAST)));
         }
@@ -102,19 +102,19 @@ const SHARED: u64 = 16;
 
 /// Size of a directory in memory. When all are full, processes must have memory left: otherwise they would be
 /// killed, and the files would stay. Without a size there would be no bound.
-fn room(order: &Start<'_>, part: u64) -> Option<u64> {
-    order.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
+fn room(start: &Start<'_>, part: u64) -> Option<u64> {
+    start.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
 }
 
 /// Size of `/dev/shm`.
-pub(super) fn shared_memory(order: &Start<'_>) -> Option<u64> {
-    room(order, SHARED)
+pub(super) fn shared_memory(start: &Start<'_>) -> Option<u64> {
+    room(start, SHARED)
 }
 
 /// Limits of System V shared memory and messages. Not for Docker: a daemon without root refuses to start a
 /// container with them on kernels before 5.19.
-pub(super) fn bounds(order: &Start<'_>) -> Vec<(String, String)> {
-    let Some(memory) = order.limits.memory_bytes else { return Vec::new() };
+pub(super) fn bounds(start: &Start<'_>) -> Vec<(String, String)> {
+    let Some(memory) = start.limits.memory_bytes else { return Vec::new() };
     system_v_bounds(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 

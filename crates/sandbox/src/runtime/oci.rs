@@ -39,7 +39,7 @@ const THAW: &str = "thaw a sandbox";
 /// Time limit for the program, and for a started agent to connect for its data.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that are shown in an error.
-const SHOWN: usize = 2_000;
+const LOG_TAIL: usize = 2_000;
 
 /// Runs sandboxes with an OCI runtime.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Oci {
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
-        let paused = paused.and_then(|said| said.map_err(|complaint| self.failed(FREEZE, &complaint)));
+        let paused = paused.and_then(|answer| answer.map_err(|complaint| self.failed(FREEZE, &complaint)));
         if let Err(error) = paused {
             self.resume(id, dir).await?;
             return Err(error);
@@ -190,29 +190,29 @@ impl Oci {
         paused::forget(dir).map_err(|error| self.failed(THAW, &error))
     }
 
-    async fn run(&self, order: &Start<'_>) -> Result<(), RuntimeError> {
+    async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
         let wrong = |error: std::io::Error| self.failed("start a sandbox", &error);
-        let bundle = self.bundle(order)?;
-        let log = File::options().create(true).append(true).open(order.dir.log()).map_err(wrong)?;
+        let bundle = self.bundle(start)?;
+        let log = File::options().create(true).append(true).open(start.dir.log()).map_err(wrong)?;
         let also = log.try_clone().map_err(wrong)?;
         let mut command = self.command(&["run", "--detach", "--bundle"]);
-        command.arg(&bundle).arg(order.id).stdout(log).stderr(also);
-        let handover = Handover::open(order.dir).map_err(wrong)?;
+        command.arg(&bundle).arg(start.id).stdout(log).stderr(also);
+        let handover = Handover::open(start.dir).map_err(wrong)?;
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
         let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
         if !run.success() {
-            return Err(self.failed("start a sandbox", &said(order.dir)));
+            return Err(self.failed("start a sandbox", &log_tail(start.dir)));
         }
         let reason = tokio::select! {
-            given = timeout(PROGRAM_TIMEOUT, hand_over(handover, order.token, order.egress.cloned())) => match given {
+            given = timeout(PROGRAM_TIMEOUT, hand_over(handover, start.token, start.egress.cloned())) => match given {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            ended = self.ended(order.id, order.dir) => {
+            ended = self.ended(start.id, start.dir) => {
                 ended?;
-                format!("the guest agent ended at once: {}", said(order.dir))
+                format!("the guest agent ended at once: {}", log_tail(start.dir))
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -230,12 +230,12 @@ impl Oci {
         Err(RuntimeError::Network(reason))
     }
 
-    fn bundle(&self, order: &Start<'_>) -> Result<PathBuf, RuntimeError> {
-        let template = self.template(order.template)?;
+    fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
+        let template = self.template(start.template)?;
         let user = User::of_sandboxes();
-        user.own(order).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        user.own(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
         let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
-        bundle.write(order).map_err(|error| self.failed("write a bundle", &error))
+        bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
     }
 
     /// Directory of a template; `None` for `base`.
@@ -279,12 +279,12 @@ impl Runtime for Oci {
         Ok(Vec::new())
     }
 
-    async fn start(&self, order: &Start<'_>) -> Result<Started, RuntimeError> {
-        if order.egress.is_some() {
+    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+        if start.egress.is_some() {
             check_egress()?;
             self.check_network()?;
         }
-        self.run(order).await?;
+        self.run(start).await?;
         Ok(Started::default())
     }
 
@@ -298,7 +298,7 @@ impl Runtime for Oci {
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        // What some programs run is nobody's process here; they stop it themselves.
+        // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, note) = (id.to_owned(), dir.frozen());
         let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
@@ -405,10 +405,10 @@ fn is_unknown(id: &str, complaint: &str) -> bool {
 }
 
 /// Returns the end of the output of the program and the agent.
-fn said(dir: &SandboxDir) -> String {
-    let said = std::fs::read_to_string(dir.log()).unwrap_or_default();
-    let said = said.trim();
-    said.char_indices().rev().nth(SHOWN).map_or(said, |(at, _)| &said[at..]).to_owned()
+fn log_tail(dir: &SandboxDir) -> String {
+    let log = std::fs::read_to_string(dir.log()).unwrap_or_default();
+    let log = log.trim();
+    log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
 }
 
 /// Search path of the program, with directories that only root has in its own.

@@ -17,7 +17,7 @@ pub(super) fn note(dir: &SandboxDir) -> io::Result<()> {
         file => file?,
     };
     file.write_all(PAUSED.as_bytes()).inspect_err(|_| {
-        // What was not said in whole is of no use.
+        // An incomplete note is of no use.
         let _ = forget(dir);
     })
 }

@@ -1,4 +1,4 @@
-//! Waiting for a process that is nobody's child here.
+//! Waiting for the end of a process that is no child of this one.
 
 use std::io;
 use std::os::fd::OwnedFd;

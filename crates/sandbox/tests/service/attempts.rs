@@ -78,7 +78,7 @@ fn write_to(path: impl AsRef<Path>) -> io::Result<fs::File> {
     OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-fn look(path: &Path) -> io::Result<()> {
+fn open_for_reading(path: &Path) -> io::Result<()> {
     if path.is_dir() { fs::read_dir(path).map(|_| ()) } else { fs::File::open(path).map(|_| ()) }
 }
 
@@ -94,7 +94,7 @@ fn files(named: &[String]) {
             PathBuf::from(format!("/proc/1/cwd{path}")),
         ];
         for path in roundabout {
-            must_fail(&format!("read {}", path.display()), look(&path));
+            must_fail(&format!("read {}", path.display()), open_for_reading(&path));
         }
     }
     for socket in named.iter().filter(|path| path.ends_with(".sock")) {

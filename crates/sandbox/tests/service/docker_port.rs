@@ -129,8 +129,8 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
     assert_eq!(much.stdout.len(), 3_000_000);
     // Neither the certificate nor an address is visible inside.
-    let told = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
-    assert!(!told.stdout.contains(&bridge.gateway()), "{}", told.stdout);
+    let shown = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
+    assert!(!shown.stdout.contains(&bridge.gateway()), "{}", shown.stdout);
     assert_no_token(home, &service, &view).await;
     // One without a network cannot connect to the port.
     let alone = create(&service).await;
@@ -148,8 +148,8 @@ async fn agent_reconnects_to_the_next_server(home: &TestHome) {
     let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
     let handle = service.run(&alice(), &id, request(line)).await.unwrap();
     let size = Size { cols: 80, rows: 24 };
-    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), &id, wanted).await.unwrap();
+    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &id, request).await.unwrap();
     service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
     service.close().await;

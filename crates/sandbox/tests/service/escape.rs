@@ -252,18 +252,18 @@ fn attempts_succeed_outside() {
     std::fs::write(&secret, "x").unwrap();
     let _listener = UnixListener::bind(&socket).unwrap();
     let named = [secret.to_str().unwrap(), socket.to_str().unwrap()];
-    let said = outside("files", &named);
+    let output = outside("files", &named);
     for gained in [format!("GAINED read {}", named[0]), format!("GAINED dial {}", named[1])] {
-        assert!(said.contains(&gained), "{gained}: {said}");
+        assert!(output.contains(&gained), "{gained}: {output}");
     }
     let listening = Listening::start(home.path());
-    let said = outside("network", &listening.named());
-    assert_eq!(said.matches("GAINED dial").count(), listening.named.len(), "{said}");
+    let output = outside("network", &listening.named());
+    assert_eq!(output.matches("GAINED dial").count(), listening.named.len(), "{output}");
     let token = [7; 32];
     let planted = home.path().join("planted");
     for text in [format!("x{}", String::from_utf8_lossy(&token)), "07".repeat(32)] {
         std::fs::write(&planted, text).unwrap();
-        let said = outside("token", &[&blake3::hash(&token).to_hex(), home.path().to_str().unwrap()]);
-        assert!(said.contains(&format!("GAINED the token in {}", planted.display())), "{said}");
+        let output = outside("token", &[&blake3::hash(&token).to_hex(), home.path().to_str().unwrap()]);
+        assert!(output.contains(&format!("GAINED the token in {}", planted.display())), "{output}");
     }
 }

@@ -124,8 +124,8 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     let size = Size { cols: 80, rows: 24 };
-    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), id, wanted).await.unwrap();
+    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), id, request).await.unwrap();
     let typed =
         b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";
     service.type_in(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
@@ -184,8 +184,9 @@ async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     service.runtime().end(&view.sandbox.id, &dir).await.unwrap();
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
-    let told = home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
-    assert!(told, "{error}");
+    let is_explained =
+        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
+    assert!(is_explained, "{error}");
     assert!(!dir.frozen().exists());
     service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();
 }

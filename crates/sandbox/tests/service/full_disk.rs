@@ -81,8 +81,8 @@ async fn owner_with_the_largest_usage_is_stopped_on_a_full_disk(home: &TestHome)
     let Some(service) = start(home, Duration::from_secs(600)).await else { return };
     let crowd = Crowd::new(&service).await;
     let stopped = crowd.one_of_hers_is(&service, Some(State::Stopped)).await.sandbox.id.as_str();
-    let told = service.get(&scope("alice"), stopped).await.unwrap().sandbox.state_reason.unwrap();
-    assert!(told.contains("kept free"), "{told}");
+    let reason = service.get(&scope("alice"), stopped).await.unwrap().sandbox.state_reason.unwrap();
+    assert!(reason.contains("kept free"), "{reason}");
     // Its files are kept.
     service.commit(&scope("alice"), stopped, NewCommit::default()).await.unwrap();
 }

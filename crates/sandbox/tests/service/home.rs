@@ -47,8 +47,8 @@ impl Drop for TestHome {
 }
 
 pub(crate) fn agent_program() -> PathBuf {
-    let told = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
-    let program = told.unwrap_or_else(|| {
+    let configured = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
+    let program = configured.unwrap_or_else(|| {
         // Next to the directory of the tests.
         let tests = std::env::current_exe().unwrap();
         tests.parent().unwrap().parent().unwrap().join("workspace-agent")

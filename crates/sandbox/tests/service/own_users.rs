@@ -28,14 +28,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// reported.
 async fn has_own_users(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
-    let told = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().lacks().await.unwrap().join("; ");
     match own_users::probe(&holder, home.path(), false) {
         Ok(()) => {
-            assert!(!told.contains("no user ids of their own"), "{told}");
+            assert!(!missing.contains("no user ids of their own"), "{missing}");
             true
         }
         Err(reason) => {
-            assert!(told.contains(&reason), "{told}");
+            assert!(missing.contains(&reason), "{missing}");
             false
         }
     }
@@ -64,9 +64,9 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
         return;
     }
     assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
-    let told = service.runtime().lacks().await.unwrap().join("; ");
-    assert!(told.contains("no user ids of their own for sandboxes"), "{told}");
-    assert!(shared.is_some() || told.contains("only a server that root runs"), "{told}");
+    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
+    assert!(shared.is_some() || missing.contains("only a server that root runs"), "{missing}");
 }
 
 async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
@@ -187,8 +187,8 @@ async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Sna
 
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
-    let told = service.runtime().lacks().await.unwrap().join("; ");
-    assert!(told.contains("no user ids of their own for sandboxes"), "{told}");
+    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
     let old = [create(&service).await, service.create(creator(), new()).await.unwrap()];

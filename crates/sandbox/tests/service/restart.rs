@@ -39,8 +39,8 @@ async fn sandboxes_keep_running_without_a_server(home: &TestHome) {
     let line = "for i in $(seq 1 40); do echo $i; sleep 0.05; done";
     let handle = service.run(&alice(), &id, request(line)).await.unwrap();
     let size = Size { cols: 80, rows: 24 };
-    let wanted = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
-    let terminal = service.open_terminal(&alice(), &id, wanted).await.unwrap();
+    let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
+    let terminal = service.open_terminal(&alice(), &id, request).await.unwrap();
     service.type_in(&alice(), &id, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
     let service = restart(home, service).await;

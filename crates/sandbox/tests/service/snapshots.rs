@@ -146,13 +146,13 @@ async fn changes_are_listed(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo x > new; rm link; echo second > src/main; echo t > t; rm t").await;
     let (changes, _) = service.changes(&alice(), id).await.unwrap();
-    let told: Vec<String> = changes
+    let listed: Vec<String> = changes
         .differences()
         .unwrap()
         .iter()
         .map(|one| format!("{:?} {}", one.kind, String::from_utf8_lossy(&one.path)))
         .collect();
-    assert_eq!(told, ["Removed link", "Added new", "Modified src/main"]);
+    assert_eq!(listed, ["Removed link", "Added new", "Modified src/main"]);
     assert_eq!(changes.base, view.config.snapshot);
 }
 
@@ -592,8 +592,8 @@ async fn sandbox_that_fills_the_disk_at_once_is_stopped(home: &TestHome) {
             service.run(&alice(), &greedy.sandbox.id, request(&fill)).await.unwrap();
             let state = async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
             wait_until("it is ended", async || state(&greedy).await.state == State::Stopped).await;
-            let told = state(&greedy).await.state_reason.unwrap();
-            assert!(told.contains(reason), "{told}");
+            let found = state(&greedy).await.state_reason.unwrap();
+            assert!(found.contains(reason), "{found}");
             assert_eq!(state(&neighbour).await.state, State::Running);
             service.remove(&alice(), &greedy.sandbox.id, false).await.unwrap();
             assert!(service.files_removed(TIMEOUT).await);

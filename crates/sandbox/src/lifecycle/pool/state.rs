@@ -112,9 +112,9 @@ impl Pool {
         let short = |(template, demand): (&String, &Demand)| {
             // At least one of each template that was requested, and as many as were requested in the last
             // minute.
-            let wanted = demand.now().ceil().max(1.0) as usize;
+            let target = demand.now().ceil().max(1.0) as usize;
             let has = inner.ready.get(template).map_or(0, Vec::len);
-            (has < wanted).then(|| template.clone())
+            (has < target).then(|| template.clone())
         };
         inner.demand.iter().find_map(short)
     }

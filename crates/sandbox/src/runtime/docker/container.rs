@@ -35,16 +35,16 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    pub(super) fn container(&self, order: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX, order.id), (SERVER, self.server)];
+    pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
+        let labels = [(SANDBOX, start.id), (SERVER, self.server)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
-            hostname: Some(order.id.to_owned()),
+            hostname: Some(start.id.to_owned()),
             user: Some(format!("{}:{}", self.user.uid, self.user.gid)),
             env: Some(ENVIRONMENT.map(str::to_owned).into()),
             image: Some(self.image.clone()),
             entrypoint: Some(vec![AGENT.to_owned()]),
-            cmd: Some(arguments(order.id, self.dials_socket)),
+            cmd: Some(arguments(start.id, self.dials_socket)),
             working_dir: Some("/".to_owned()),
             // What an image wants to be run from time to time would run beside the agent.
             healthcheck: Some(HealthConfig {
@@ -52,13 +52,13 @@ impl Parts<'_> {
                 ..HealthConfig::default()
             }),
             labels: Some(labels.into()),
-            host_config: Some(self.host(order)),
+            host_config: Some(self.host(start)),
             ..ContainerCreateBody::default()
         }
     }
 
-    fn host(&self, order: &Start<'_>) -> HostConfig {
-        let limits = order.limits;
+    fn host(&self, start: &Start<'_>) -> HostConfig {
+        let limits = start.limits;
         let memory = limits.memory_bytes.map(signed);
         let log = [("max-size", LOG_BYTES), ("max-file", "1")];
         HostConfig {
@@ -75,9 +75,9 @@ impl Parts<'_> {
             pids_limit: limits.processes.map(i64::from),
             // How many files may be open is the daemon's to say: it may not be allowed to grant more.
             ulimits: Some(vec![ulimit("core", 0)]),
-            shm_size: shared_memory(order).map(signed),
-            tmpfs: Some(self.in_memory(order)),
-            mounts: Some(self.mounts(order)),
+            shm_size: shared_memory(start).map(signed),
+            tmpfs: Some(self.in_memory(start)),
+            mounts: Some(self.mounts(start)),
             log_config: Some(HostConfigLogConfig {
                 typ: Some("json-file".to_owned()),
                 config: Some(log.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
@@ -86,10 +86,10 @@ impl Parts<'_> {
         }
     }
 
-    fn mounts(&self, order: &Start<'_>) -> Vec<Mount> {
-        let workspace = order.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
-        let others = [mount(&order.dir.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
-        let nameserver = order.egress.map(|_| mount(&resolv_conf(order), "/etc/resolv.conf", true));
+    fn mounts(&self, start: &Start<'_>) -> Vec<Mount> {
+        let workspace = start.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
+        let others = [mount(&start.dir.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
+        let nameserver = start.egress.map(|_| mount(&resolv_conf(start), "/etc/resolv.conf", true));
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
@@ -100,16 +100,16 @@ impl Parts<'_> {
         std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
     }
 
-    fn in_memory(&self, order: &Start<'_>) -> HashMap<String, String> {
+    fn in_memory(&self, start: &Start<'_>) -> HashMap<String, String> {
         let options =
-            IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, order).join(",")));
+            IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, start).join(",")));
         options.collect()
     }
 }
 
 /// Path of the `resolv.conf` on the host.
-pub(super) fn resolv_conf(order: &Start<'_>) -> PathBuf {
-    order.dir.root().join("resolv.conf")
+pub(super) fn resolv_conf(start: &Start<'_>) -> PathBuf {
+    start.dir.root().join("resolv.conf")
 }
 
 /// Uplink of a container in a network; `None` if the network has no gateway.

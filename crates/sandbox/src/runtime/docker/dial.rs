@@ -15,10 +15,10 @@ impl Docker {
     /// because it has no network or the server no port.
     pub(super) async fn dial(
         &self,
-        order: &Start<'_>,
+        start: &Start<'_>,
         network: &str,
     ) -> Result<Option<Handover>, RuntimeError> {
-        let Some(endpoint) = order.endpoint.filter(|_| order.egress.is_some()) else { return Ok(None) };
+        let Some(endpoint) = start.endpoint.filter(|_| start.egress.is_some()) else { return Ok(None) };
         let (name, port) = match &endpoint.advertised {
             Some(advertised) => advertised.clone(),
             None => (self.gateway(network).await?.to_string(), endpoint.port),
@@ -29,7 +29,7 @@ impl Docker {
             RuntimeError::Network(message)
         })?;
         let addresses = found.map(|address| address.to_string()).collect();
-        let (token, trusted) = (order.token.to_vec(), endpoint.trusted.clone());
+        let (token, trusted) = (start.token.to_vec(), endpoint.trusted.clone());
         Ok(Some(Handover { token, addresses, name, trusted }))
     }
 

@@ -28,7 +28,7 @@ impl Docker {
     pub(super) async fn image(
         &self,
         template: &str,
-        told: &watch::Sender<String>,
+        progress_sender: &watch::Sender<String>,
     ) -> Result<String, RuntimeError> {
         let images = self.images_of(template)?;
         for image in &images {
@@ -36,9 +36,9 @@ impl Docker {
                 return Ok(image.clone());
             }
         }
-        let wanted = images.last().cloned().unwrap_or_default();
-        self.pull(template, &wanted, told).await?;
-        Ok(wanted)
+        let image = images.last().cloned().unwrap_or_default();
+        self.pull(template, &image, progress_sender).await?;
+        Ok(image)
     }
 
     /// Lists the images that a template can be, best first.
@@ -66,10 +66,10 @@ impl Docker {
         &self,
         template: &str,
         image: &str,
-        told: &watch::Sender<String>,
+        progress_sender: &watch::Sender<String>,
     ) -> Result<(), RuntimeError> {
         tracing::info!(template, image, "pulling an image that is not present");
-        told.send_replace(format!("the image {image} is being pulled"));
+        progress_sender.send_replace(format!("the image {image} is being pulled"));
         let options = CreateImageOptionsBuilder::new().from_image(image).build();
         let mut steps = self.client.create_image(Some(options), None, None);
         let mut last = String::new();
@@ -80,7 +80,7 @@ impl Docker {
                 return Err(not_pulled(template, image, &last, &message));
             }
             if let Some(now) = progress(&step).filter(|now| *now != last) {
-                told.send_replace(format!("the image {image} is being pulled: {now}"));
+                progress_sender.send_replace(format!("the image {image} is being pulled: {now}"));
                 last = now;
             }
         }

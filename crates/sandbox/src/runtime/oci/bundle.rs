@@ -42,28 +42,28 @@ pub(super) struct Bundle<'a> {
 
 impl Bundle<'_> {
     /// Writes the bundle, and returns its path.
-    pub(super) fn write(&self, order: &Start<'_>) -> io::Result<PathBuf> {
-        let bundle = at(order.dir);
+    pub(super) fn write(&self, start: &Start<'_>) -> io::Result<PathBuf> {
+        let bundle = at(start.dir);
         crate::sandbox_dir::remove_tree(&bundle)?;
         let root = bundle.join(ROOT);
         directory(&bundle)?;
         directory(&root)?;
-        let mut mounts = kernel(order);
-        mounts.extend(self.root(&root, order)?);
+        let mut mounts = kernel(start);
+        mounts.extend(self.root(&root, start)?);
         for memory in IN_MEMORY {
             // A directory of the template's that is mounted read-only has its own or none.
             if memory.path != "/var/tmp" || self.has_var_tmp(&root)? {
                 self.allow(&root, &memory)?;
-                let options = memory.options(self.user, order);
+                let options = memory.options(self.user, start);
                 mounts.push(json!({ "destination": memory.path, "type": "tmpfs", "source": "tmpfs", "options": options }));
             }
         }
         directory(&root.join("workspace"))?;
         file(&root.join(AGENT.trim_start_matches('/')), "")?;
-        mounts.extend(order.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
-        mounts.push(bind(&order.dir.sockets(), SOCKETS, "ro"));
+        mounts.extend(start.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
+        mounts.push(bind(&start.dir.sockets(), SOCKETS, "ro"));
         mounts.push(bind(self.agent, AGENT, "ro"));
-        fs::write(bundle.join("config.json"), self.config(order, &mounts).to_string())?;
+        fs::write(bundle.join("config.json"), self.config(start, &mounts).to_string())?;
         Ok(bundle)
     }
 
@@ -86,7 +86,7 @@ impl Bundle<'_> {
     }
 
     /// Makes the files of the root, and returns the mounts over them.
-    fn root(&self, root: &Path, order: &Start<'_>) -> io::Result<Vec<Value>> {
+    fn root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
         for name in OWN {
             if name != ".workspace-agent" {
                 directory(&root.join(name))?;
@@ -94,16 +94,16 @@ impl Bundle<'_> {
         }
         directory(&root.join("home/sandbox"))?;
         match self.template {
-            None => self.base(root, order),
+            None => self.base(root, start),
             Some(template) => {
                 let mut mounts = shown(template, root, &names(template)?)?;
-                mounts.extend(nameserver(template, order)?);
+                mounts.extend(nameserver(template, start)?);
                 Ok(mounts)
             }
         }
     }
 
-    fn base(&self, root: &Path, order: &Start<'_>) -> io::Result<Vec<Value>> {
+    fn base(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
         let etc = root.join("etc");
         directory(&etc)?;
         directory(&etc.join("ssl"))?;
@@ -115,17 +115,17 @@ impl Bundle<'_> {
         file(&etc.join("passwd"), &users)?;
         file(&etc.join("group"), &format!("root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n"))?;
         file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
-        file(&etc.join("hostname"), &format!("{}\n", order.id))?;
-        file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", order.id))?;
-        file(&etc.join("resolv.conf"), order.egress.map_or("", |_| RESOLV_CONF))?;
+        file(&etc.join("hostname"), &format!("{}\n", start.id))?;
+        file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
+        file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
         let mut mounts = shown(Path::new("/"), root, &PROGRAMS.map(str::to_owned))?;
         mounts.extend(shown(Path::new("/etc"), &etc, &ETC.map(str::to_owned))?);
         Ok(mounts)
     }
 
-    fn config(&self, order: &Start<'_>, mounts: &[Value]) -> Value {
+    fn config(&self, start: &Start<'_>, mounts: &[Value]) -> Value {
         let none: [&str; 0] = [];
-        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(order.id, true)).collect();
+        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(start.id, true)).collect();
         let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
         let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
         let namespaces =
@@ -134,7 +134,7 @@ impl Bundle<'_> {
         json!({
             "ociVersion": "1.0.2",
             "root": { "path": ROOT, "readonly": true },
-            "hostname": order.id,
+            "hostname": start.id,
             "mounts": mounts,
             "process": {
                 "terminal": false,
@@ -149,10 +149,10 @@ impl Bundle<'_> {
                 "rlimits": [limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", open_files())],
             },
             "linux": {
-                "cgroupsPath": format!("/workspace/{}", order.id),
+                "cgroupsPath": format!("/workspace/{}", start.id),
                 "namespaces": namespaces,
-                "resources": resources(order),
-                "sysctl": bounds(order).into_iter().collect::<BTreeMap<_, _>>(),
+                "resources": resources(start),
+                "sysctl": bounds(start).into_iter().collect::<BTreeMap<_, _>>(),
                 "seccomp": seccomp_profile(),
                 "maskedPaths": hidden,
                 "readonlyPaths": fixed,
@@ -163,18 +163,18 @@ impl Bundle<'_> {
 
 /// Mounts a `resolv.conf` over that of the template. Where there is none, or a dangling link, programs use
 /// the right resolver by default.
-fn nameserver(template: &Path, order: &Start<'_>) -> io::Result<Option<Value>> {
+fn nameserver(template: &Path, start: &Start<'_>) -> io::Result<Option<Value>> {
     let found = template.join("etc/resolv.conf").symlink_metadata();
-    if order.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
+    if start.egress.is_none() || !found.is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let ours = at(order.dir).join("resolv.conf");
+    let ours = at(start.dir).join("resolv.conf");
     file(&ours, RESOLV_CONF)?;
     Ok(Some(bind(&ours, "/etc/resolv.conf", "ro")))
 }
 
-fn resources(order: &Start<'_>) -> Value {
-    let limits = order.limits;
+fn resources(start: &Start<'_>) -> Value {
+    let limits = start.limits;
     let mut resources = json!({ "devices": [{ "allow": false, "access": "rwm" }] });
     if let Some(memory) = limits.memory_bytes {
         // Memory and swap together: no swap.
@@ -198,9 +198,9 @@ fn open_files() -> u64 {
 }
 
 /// Mounts of the kernel's filesystems.
-fn kernel(order: &Start<'_>) -> Vec<Value> {
+fn kernel(start: &Start<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
-    let shm = shared_memory(order).map_or("size=64m".to_owned(), |room| format!("size={room}"));
+    let shm = shared_memory(start).map_or("size=64m".to_owned(), |room| format!("size={room}"));
     vec![
         mount("proc", "/proc", &["nosuid", "nodev", "noexec"]),
         mount("tmpfs", "/dev", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
