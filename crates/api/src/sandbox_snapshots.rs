@@ -36,7 +36,7 @@ pub enum Durability {
     Buffered,
 }
 
-/// How the processes of a sandbox were frozen while its workspace was read.
+/// Freeze of the processes of a sandbox while its workspace was read.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Freeze {
     /// Method: `cgroup` for the freezer of its control group, `signals` for signals to every process, `none` if
@@ -61,7 +61,7 @@ pub struct CommittedSandbox {
     /// Number of all entries that are not in it.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
-    /// How the sandbox was frozen.
+    /// Freeze of the sandbox.
     pub frozen: Freeze,
 }
 
@@ -88,7 +88,7 @@ pub struct RestoredSandbox {
     pub sandbox: Sandbox,
     /// Processes that were ended.
     pub ended: Vec<WorkspaceUser>,
-    /// How the sandbox was frozen.
+    /// Freeze of the sandbox.
     pub frozen: Freeze,
 }
 
@@ -141,7 +141,7 @@ pub struct ForkedSandbox {
     pub snapshot: Snapshot,
     /// The new sandboxes.
     pub sandboxes: Vec<Sandbox>,
-    /// How the sandbox was frozen.
+    /// Freeze of the sandbox.
     pub frozen: Freeze,
 }
 
@@ -159,6 +159,6 @@ pub struct SandboxChanges {
     /// Number of all entries that no snapshot can hold.
     #[schema(value_type = usize)]
     pub skipped_count: u64,
-    /// How the sandbox was frozen.
+    /// Freeze of the sandbox.
     pub frozen: Freeze,
 }

@@ -35,7 +35,7 @@ pub(crate) enum Over {
     Asked(i32),
 }
 
-/// Runs what works with a sandbox. It has threads of its own: whoever works here may wait for a file.
+/// Runs work with a sandbox on a runtime with several threads, because it may block on files.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {
@@ -43,7 +43,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
             .hint("the system may have run out of open files or processes")
     })?;
     let done = runtime.block_on(work);
-    // A thread that reads stdin would be waited for until somebody types.
+    // Shutting down would wait for the thread that reads stdin until there is input.
     runtime.shutdown_background();
     done
 }

@@ -35,7 +35,7 @@ pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
 
 /// Writes a line to stderr.
 pub(crate) fn print_stderr(line: &str) {
-    // A stderr that cannot be written leaves nobody to tell.
+    // A failure to write to stderr cannot be reported.
     let _ = writeln!(io::stderr().lock(), "{}", shown_text(line));
 }
 

@@ -44,7 +44,7 @@ pub enum Level {
     Error,
 }
 
-/// Something that somebody did.
+/// An entry of the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     /// Severity of an entry.

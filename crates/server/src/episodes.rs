@@ -1,4 +1,4 @@
-//! `/api/v1/episodes`: the steps of a search. Whoever sees a step's snapshot sees the step.
+//! `/api/v1/episodes`: the steps of a search. A step is visible to callers who see its snapshot.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -319,7 +319,7 @@ async fn remove(
         None => Ok(None),
     });
     let Some(links) = links.await? else {
-        // What is not in the store does not count, whoever took it out. It may be in the store of another server.
+        // A step that is not in the store does not count. It may be in the store of another server.
         app.catalog.episodes().remove(Some(&app.sandboxes.settings().node), &[id.to_string()]).await?;
         return Err(no_episode(&text));
     };
@@ -383,7 +383,7 @@ async fn path(
     let permit = app.work_limits.read(&caller.owner).await;
     let found = related(&app, permit, &scope, &id, move |store, id| {
         let last = last.unwrap_or(*id);
-        // Whoever knows a step of another search must not follow that one.
+        // The cursor must be a step of this search.
         if !store.episode_leads_to(&last, id)? {
             return Err(wrong_cursor());
         }

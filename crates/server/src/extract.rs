@@ -66,7 +66,7 @@ async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiE
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    // Fields by their place are nobody's way to ask; where none is required, an empty list would do.
+    // Serde would accept a list of fields by position, even an empty one where no field is required.
     if body.trim_ascii_start().first() == Some(&b'[') {
         let message = "the body is not what this request takes: an object is, not a list";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message)

@@ -141,7 +141,7 @@ fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says where everything is. Nobody may be there to read it; that stops nothing.
+/// Prints where everything is. A closed stdout is no error.
 async fn announce(started: &Started) {
     let text = announcement(started, &runtime(started).await);
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -48,7 +48,7 @@ impl Metrics {
         *requests.errors.entry(code).or_default() += 1;
     }
 
-    /// Adds lines of another part of the server; asked whenever somebody looks.
+    /// Adds a collector of another part of the server, which is called for each scrape.
     pub fn add(&self, source: impl Fn(&mut String) + Send + Sync + 'static) {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }

@@ -15,7 +15,7 @@ pub(crate) fn name(data: &Path) -> Result<String, PrivateError> {
         if !name.is_empty() {
             return Ok(name.to_owned());
         }
-        // Nobody can be told apart by nothing.
+        // An empty name identifies no server.
         std::fs::remove_file(&path).map_err(PrivateError::of("remove", &path))?;
     }
     let name = format!("node-{}", Uuid::now_v7().simple());

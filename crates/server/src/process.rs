@@ -291,7 +291,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    // The handle keeps the command's progress coming for as long as somebody looks.
+    // The handle keeps the command's progress updates coming while a client reads.
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 

@@ -146,11 +146,11 @@ async fn connect(
         ApiError::new(error_codes::PTY_LIMIT_EXCEEDED, message).detail("limit", CONNECTIONS_MAX)
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
-    // Whoever is connected may type.
+    // Every connected client may type.
     record(&app, &caller, &request, "pty.connected", &id, &pty);
     let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
     let upgrade = upgrade.max_message_size(MESSAGE_MAX).max_frame_size(MESSAGE_MAX);
-    // Places are taken for as long as somebody looks, and the connection is not idle.
+    // The permit is held while the client is connected, and the connection does not count as idle.
     let busy = connection.map(|connection| connection.begin());
     Ok(upgrade.on_upgrade(async move |socket| {
         let _places = (place, busy);

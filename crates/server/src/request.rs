@@ -171,7 +171,7 @@ fn add_retry_after(response: &mut Response) {
     let seconds = match code {
         // Waiting does not help: something must be deleted or closed.
         Some(error_codes::SNAPSHOT_LIMIT_EXCEEDED | error_codes::EPISODE_LIMIT_EXCEEDED) => return,
-        // Only whoever runs the machine can change that.
+        // Only the operator of the machine can change that.
         Some(error_codes::ISOLATION_UNAVAILABLE) => 60,
         Some(
             error_codes::RUNTIME_UNAVAILABLE

@@ -108,7 +108,7 @@ async fn create(
     };
     let (template, choices) = (order.template.clone(), Choices::of(&order));
     if let Some(snapshot) = &order.snapshot {
-        // One that is somebody else's is not there.
+        // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
     let new = new_sandbox(order)?;

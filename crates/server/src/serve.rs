@@ -47,7 +47,7 @@ const CANCEL_BEFORE: Duration = Duration::from_secs(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two attempts to accept when the machine has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Failures in a row after which whoever waits to be accepted is refused, instead of being left waiting.
+/// Consecutive failures to accept after which waiting connections are refused instead of left waiting.
 const ACCEPT_ATTEMPTS: u32 = 20;
 /// The answer on a connection for which there is no place.
 const NO_PLACE: &[u8] =
@@ -196,7 +196,7 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                 let Some(connection) = listener.connections.enter(peer.ip()) else {
                     tracing::debug!(%peer, "connection refused: connection limit reached");
                     if listener.tls.is_none() {
-                        // A new connection takes so little at once; whoever gets nothing sees it closed.
+                        // A new connection has room for so few bytes; otherwise the client just sees it closed.
                         let _ = rustix::io::write(&stream, NO_PLACE);
                     }
                     continue;

@@ -16,7 +16,7 @@ use crate::start::StartError;
 /// files whose paths have a quarter of a megabyte each, at the price of an inode.
 pub(crate) const WALK_LIMITS: WalkLimits = WalkLimits { entries: 2_000_000, metadata: 512 << 20 };
 
-/// Opens the store, made for its owner alone when there is none. Whoever else has it open is a peer.
+/// Opens the store, or creates it with access for its owner alone. Other processes may have it open, too.
 pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
     set_notice_handler(|notice| tracing::warn!("{notice}"));
     private::directory(path)?;
@@ -47,7 +47,7 @@ pub(crate) async fn blocking_until<T: Send + 'static>(
     done
 }
 
-/// Does work that blocks for a moment, and waits for it. It goes on when nobody waits any more.
+/// Runs short blocking work in a thread and waits for it. The work continues if the caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {

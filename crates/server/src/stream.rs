@@ -25,7 +25,7 @@ use crate::process::whole_characters;
 const QUEUE: usize = 1;
 /// A chunk is sent when it has so many bytes, or when nothing more is there.
 const CHUNK: usize = 64 << 10;
-/// Bytes that are read at once. One owner may have a thousand streams that nobody reads.
+/// Bytes that are read at once. One owner may have a thousand streams that are not read.
 const BATCH: usize = 128 << 10;
 /// Bytes of output in one event. JSON may need six for one.
 const EVENT: usize = 16 << 10;

@@ -14,7 +14,7 @@ use crate::text;
 
 /// A sandbox outlives its command by this, so that the command's own end comes first.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
-/// Servers give every sandbox that much when nobody says more.
+/// Default lifetime of sandboxes on a server.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {

@@ -65,7 +65,7 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     note_store(&store, &directory);
     let mut trial = Trial { context, args, directory, store, made: Vec::new() };
     let done = local::block_on(trial.run());
-    // Whatever happened: nobody but a person who kept something asked for snapshots.
+    // In any case: the snapshots are only needed if changes are kept.
     let removed = trial.store.remove_snapshots(&trial.made);
     let outcome = done?;
     removed?;

@@ -82,7 +82,7 @@ pub(crate) async fn run(
     Ok((over, given))
 }
 
-/// Its sandbox was taken away, by whoever ended the agent in it.
+/// Creates the error for a sandbox whose guest agent was ended from outside.
 pub(crate) fn lost() -> CommandError {
     CommandError::failed("the sandbox is gone before the program ended")
         .hint("nothing was changed; try again")
@@ -144,7 +144,7 @@ impl Shown {
             match piece {
                 Piece::Data { stream: Stream::Stdout, data, .. } if !self.aside => self.print(&data),
                 Piece::Data { data, .. } => {
-                    // A stderr that cannot be written leaves nobody to tell.
+                    // A failure to write to stderr cannot be reported.
                     let _ = std::io::stderr().write_all(&data);
                 }
                 Piece::Gap { from, to } => {

@@ -39,7 +39,7 @@ pub(crate) struct Home {
     directory: PathBuf,
     service: Service,
     catalog: Catalog,
-    /// Tells whoever comes later that this one is alive.
+    /// Lock that shows other processes that this one is alive.
     _claim: Claim,
 }
 
@@ -78,7 +78,7 @@ impl Home {
             let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
             let home = Self { directory, service, catalog, _claim: claim };
             if home.end().await.is_ok() && store.find_snapshot(&note.snapshot).is_ok_and(|it| it.is_some()) {
-                // Somebody may have pointed a reference to it: then it is his.
+                // This fails if a reference points to it, which keeps the snapshot.
                 drop(store.remove_snapshots(&[note.snapshot]));
             }
         }
@@ -246,7 +246,7 @@ fn make_below(parent: &Path, apart: &Path) -> io::Result<Option<(PathBuf, Claim)
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
-        // Whoever clears away may have been quicker.
+        // Another process that removes leftovers may have locked it first.
         if let Some(claim) = Claim::new(&path)? {
             return Ok(Some((path, claim)));
         }

@@ -209,7 +209,7 @@ impl Client {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
-            // Whoever waits for an answer is told how it ended.
+            // The request that waits for a response gets the error.
             drop(connection.await);
         });
         let response = sender.send_request(request).await.map_err(lost)?;

@@ -42,7 +42,7 @@ pub(crate) async fn start(client: &Client, sandbox: &str, options: &CommandOptio
         envs: options.envs.clone(),
         timeout: Some(options.timeout),
         stdin: options.stdin,
-        // Whoever follows it reads at his own pace and wants all of it.
+        // A follower reads at its own pace and needs all output.
         overflow: if options.unread { Overflow::Drop } else { Overflow::Block },
         // Its output is asked for by its id, as after a lost connection: nothing depends on the first one.
         background: true,
@@ -134,7 +134,7 @@ fn show(did: OutputEvent, output: &mut Output) -> Result<Option<End>> {
             output.finish()?;
         }
         OutputEvent::Printed { to: To::Stderr, data, .. } => {
-            // A stderr that cannot be written leaves nobody to tell.
+            // A failure to write to stderr cannot be reported.
             let _ = std::io::stderr().write_all(&data);
         }
         OutputEvent::Gap { from, to } => warn_of_gap(from, to),

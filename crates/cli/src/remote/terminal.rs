@@ -61,7 +61,7 @@ pub(crate) async fn run(
     };
     let over = session.run().await;
     if !matches!(over, Ok(Ok(_))) {
-        // Nobody would find it again. The server may be gone, too.
+        // No client would find the terminal again. The server may be gone, too.
         drop(client.delete::<()>(&session.path).await);
     }
     drop(raw);
@@ -177,7 +177,7 @@ impl Session<'_> {
     }
 
     async fn talk(&mut self, socket: &mut Socket) -> Over {
-        // It may have changed while nobody could be told.
+        // The size may have changed while there was no connection.
         if self.send_size(socket).await.is_err() || self.send_unsent(socket).await.is_err() {
             return Over::Lost;
         }

@@ -60,7 +60,7 @@ fn roots() -> Result<RootCertStore, String> {
 fn read(path: &Path) -> Result<RootCertStore, rustls::pki_types::pem::Error> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path)? {
-        // Bundles have some that nobody can use any more.
+        // Bundles contain certificates that cannot be parsed.
         roots.add_parsable_certificates([certificate?]);
     }
     Ok(roots)

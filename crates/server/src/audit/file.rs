@@ -114,7 +114,7 @@ impl LogFile {
         if !self.torn {
             return Ok(());
         }
-        // Somebody else may have cut it.
+        // Another program may have truncated it.
         let size = self.size.min(self.file.metadata()?.len());
         if self.file.set_len(size).is_ok() {
             self.size = size;
@@ -151,7 +151,7 @@ impl LogFile {
             rename_if_there(&self.numbered(number), &self.numbered(number + 1))?;
         }
         let last = self.numbered(1);
-        // Somebody else may have moved it away.
+        // Another program may have moved it.
         rename_if_there(&self.path, &last)?;
         if let Err(error) = fs::rename(&new_path, &self.path) {
             rename_if_there(&last, &self.path)?;

@@ -231,7 +231,7 @@ mod tests {
     async fn a_page_reads_its_own_snapshots_alone() {
         let directory = tempfile::tempdir().unwrap();
         let (store, catalog, ids) = fixture(&directory, 4).await;
-        // Whoever read the oldest one would not count it.
+        // A page that read the oldest one would not count it.
         store.remove_snapshots(&ids[3..]).unwrap();
         let alice = Scope::Owner("alice".to_owned());
         let (first, total, _) = page((&store, &catalog), &alice, &[("limit", "2")]).await;

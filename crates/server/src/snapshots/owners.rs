@@ -112,7 +112,7 @@ fn pins_of(store: &Store, id: &SnapshotId) -> Result<usize, ApiError> {
 
 fn forget(store: &Store, id: SnapshotId) -> Result<(), ApiError> {
     match store.remove_snapshots(&[id]) {
-        // Somebody was quicker; or gave it a name just now and needs it.
+        // Another request removed it first, or a reference was just set to it.
         Ok(()) | Err(StoreError::UnknownSnapshot(_) | StoreError::Refused(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -38,7 +38,7 @@ impl Repository {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("git");
-        // Replaced objects would make ids that nobody else has.
+        // Replaced objects would lead to other ids than in the original repository.
         command.arg("--no-replace-objects").arg("-C").arg(&self.path).args(words);
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
         command.stdin(Stdio::null());

@@ -64,7 +64,7 @@ impl Question<'_> {
         while keys.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
-            // A stderr that cannot be written leaves nobody to ask.
+            // Without stderr the question cannot be asked.
             let _ = write!(std::io::stderr(), "{}", shown_text(&question));
             let line = tokio::select! {
                 line = line(keys) => line,

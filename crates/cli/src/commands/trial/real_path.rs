@@ -162,7 +162,7 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// Lets the changes wait for somebody where an error came before they were decided on.
+    /// Keeps the changes for a later decision if an error came before they were decided on.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);

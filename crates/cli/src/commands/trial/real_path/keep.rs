@@ -122,13 +122,13 @@ impl Keep<'_> {
         changed(stat) > self.started
     }
 
-    /// Returns the path that somebody changed meanwhile where this change would go.
+    /// Returns the path that was changed meanwhile at the target of a change.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
             let gone = match &change.kind {
                 Kind::Remove => false,
-                // Directories are never renamed in an upper: it was there, and somebody has taken it away.
+                // Directories are never renamed in an upper: it was there, and was removed meanwhile.
                 Kind::Directory(_) => change.copied_up,
                 // A file that was moved or linked here looks like one that was here. Nothing was taken from a
                 // directory that nobody changed.
@@ -148,7 +148,7 @@ impl Keep<'_> {
         Ok(self.was_changed(&fstat(&parent)?))
     }
 
-    /// Returns the directory around a change that somebody has exchanged or taken away.
+    /// Returns the parent directory of a change that was replaced or removed meanwhile.
     ///
     /// A directory that is moved to another name gets a new ctime and keeps its mtime; new entries change both.
     fn changed_around(
@@ -378,7 +378,7 @@ impl Keep<'_> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
             let (parent, name) = self.parent(path)?;
-            // Somebody may put a symlink there at any time: only what was opened is changed.
+            // A symlink may appear there at any time: only the opened file is changed.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = openat(&parent, &name, flags, Mode::empty())?;
             let itself = format!("/proc/self/fd/{}", opened.as_raw_fd());

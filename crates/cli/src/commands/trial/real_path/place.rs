@@ -29,7 +29,7 @@ pub(super) enum Phase {
     Running,
     /// Its changes are being written to the directory: what is left must not be thrown away.
     Keeping,
-    /// Its changes could not be written, and wait for somebody.
+    /// Its changes could not be written, and wait for a decision.
     Aside,
 }
 
@@ -193,7 +193,7 @@ impl TrialPlace {
             }
             let user = rustix::process::geteuid().as_raw();
             let path = parent.join(format!("workspace-{user}-{}", self.id()));
-            // Noted before it is there: whoever clears away looks for it.
+            // Recorded before it exists, so that removal of leftovers finds it.
             self.note.home = Some(path.clone().into_os_string());
             self.write_note()?;
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -252,7 +252,7 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     let like = || -> io::Result<()> {
         let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
         if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
-            // Whoever may not give it away owns it.
+            // A user who may not change the owner is the owner.
             let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
         }
         for name in LISTS {
@@ -289,7 +289,7 @@ fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError
     if owned { overlay::remove_tree(&Holder::Machine, Path::new(home)) } else { Ok(()) }
 }
 
-/// Removes what is left of trials that were killed, and says what cannot be removed or waits for somebody.
+/// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
 pub(super) fn clear_left(own: &TrialPlace) {
     let Some(places) = own.path.parent() else { return };
     for (path, claim) in find_leftovers(places) {

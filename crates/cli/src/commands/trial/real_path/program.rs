@@ -167,7 +167,7 @@ async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-/// Passes on what the program prints. Whoever reads it may go away: then the program is told by a closed pipe.
+/// Forwards output of the program. If the reader closes it, the pipe to the program is closed, too.
 fn pass_output(mut from: File, to_stderr: bool) -> Result<JoinHandle<()>> {
     // Not by way of the standard library's own, whose lock the output of this command has.
     let to = if to_stderr {
@@ -183,7 +183,7 @@ fn pass_output(mut from: File, to_stderr: bool) -> Result<JoinHandle<()>> {
                 Ok(0) => return,
                 Ok(count) if to.write_all(&buffer[..count]).is_err() => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // A terminal says so when nobody has it open any more.
+                // A terminal reports an error when no process has it open any more.
                 Err(_) => return,
                 Ok(_) => {}
             }

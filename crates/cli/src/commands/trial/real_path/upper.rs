@@ -339,7 +339,7 @@ impl Scan<'_> {
     fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         let Some(directory) = self.target.directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
-            // One that cannot be listed: nobody could have read them inside either.
+            // A directory that cannot be listed: its entries could not be read inside either.
             Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
             found => Ok(found? == attributes.xattrs),
         }
