@@ -6,8 +6,9 @@ use serde::{Serialize, Serializer};
 use crate::file::{Author, Input, Outcome, Side};
 use crate::file_type;
 use crate::merge::winner;
-use crate::policy::{FileRule, OnConflict};
-use crate::strategy::{Strategies, Strategy, UnknownStrategy};
+use crate::registry::{Strategies, UnknownStrategy};
+use crate::rule::{FileRule, OnConflict};
+use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 
 /// Limit in bytes for content in a serialised choice. Longer content is represented by its size alone.

@@ -22,9 +22,9 @@ use self::data::Data;
 use self::schema::Schema;
 use crate::conflict::Conflict;
 use crate::file::{Input, Merged, Outcome};
-use crate::merge::trivial;
-use crate::policy::FileRule;
+use crate::rule::FileRule;
 use crate::strategy::Strategy;
+use crate::trivial::trivial;
 
 /// Limit for values of a version, including containers. Their history takes some hundred bytes of memory
 /// each.

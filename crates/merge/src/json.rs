@@ -4,11 +4,10 @@
 //! merge of 4 KB documents takes 55 to 70 µs, two thirds of it here. With heap-allocated strings and children
 //! it took 100 to 130 µs, and the tree of a lossless parser would be larger still.
 
-use std::fmt::Write as _;
-
 use bumpalo::Bump;
 
 use crate::layout::{self, Syntax};
+use crate::quote::plain_length;
 use crate::structured::Format;
 use crate::value::merge::{Documents, Merged};
 use crate::value::{Document, MAX_DEPTH, Node, Value, has_duplicate_key};
@@ -250,34 +249,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns the number of bytes before the end of a string, an escape or an invalid byte. Works on eight bytes
-/// at a time, since strings make up most of a document.
-fn plain_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHS: u64 = ONES << 7;
-    // Sets the high bit of each zero byte of the word; bits above the first one may be wrong.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let mut at = 0;
-    for eight in bytes.chunks_exact(8) {
-        let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
-        let quotes = zeros(word ^ (ONES * u64::from(b'"')));
-        let escapes = zeros(word ^ (ONES * u64::from(b'\\')));
-        let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let found = quotes | escapes | controls;
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    let rest = &bytes[at..];
-    at + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
-}
-
-/// Returns whether a byte needs no escape in a string.
-fn is_plain(byte: u8) -> bool {
-    !matches!(byte, b'"' | b'\\' | 0..0x20)
-}
-
 /// Returns the end of a comment; `None` if there is no comment, or it is not closed.
 pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
@@ -289,48 +260,10 @@ pub(crate) fn comment_end(bytes: &[u8], at: usize) -> Option<usize> {
     memchr::memmem::find(inner, b"*/").map(|end| at + 2 + end + 2)
 }
 
-/// Escaping of strings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Escaping {
-    /// Escapes only quotes, backslashes and control characters.
-    Minimal,
-    /// Escapes all characters outside ASCII as well, as `\\u` with four digits.
-    NonAscii,
-}
-
-/// Writes a quoted string.
-pub(crate) fn push_quoted(out: &mut String, text: &str, escaping: Escaping) {
-    out.push('"');
-    let mut rest = text;
-    loop {
-        let plain = match escaping {
-            Escaping::Minimal => plain_length(rest.as_bytes()),
-            Escaping::NonAscii => rest.bytes().take_while(|byte| is_plain(*byte) && byte.is_ascii()).count(),
-        };
-        out.push_str(&rest[..plain]);
-        let mut escaped = rest[plain..].chars();
-        let Some(letter) = escaped.next() else { break };
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            letter => {
-                for unit in letter.encode_utf16(&mut [0; 2]) {
-                    // Writing to a string never fails.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-        rest = escaped.as_str();
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quote::{Escaping, push_quoted};
 
     fn shown(text: &str) -> Option<String> {
         parse(text, &Bump::new()).map(|document| show(&document.root))

@@ -36,6 +36,9 @@ mod layout;
 mod merge;
 mod notebook;
 mod policy;
+mod quote;
+mod registry;
+mod rule;
 mod simple;
 mod strategy;
 mod structured;
@@ -43,6 +46,7 @@ mod text;
 mod text_strategy;
 mod toml;
 mod tree;
+mod trivial;
 mod value;
 mod yaml;
 
@@ -50,8 +54,10 @@ pub use choices::{Choice, Chosen, choices};
 pub use conflict::{Conflict, ConflictLocation, ValueConflict};
 pub use file::{Author, Histories, Input, Merged, Outcome, Side, Versions};
 pub use merge::{Decision, FileMerge, conflict_sides, merge_file};
-pub use policy::{BadPattern, Crdt, FileRule, OnConflict, PathRule, Policy};
-pub use strategy::{Strategies, Strategy, UnknownStrategy};
+pub use policy::{BadPattern, PathRule, Policy};
+pub use registry::{Strategies, UnknownStrategy};
+pub use rule::{Crdt, FileRule, OnConflict};
+pub use strategy::Strategy;
 pub use text::{DiffLimitExceeded, DiffLimits, Favor, Labels, Region, Style, TextMerge};
 pub use tree::{
     ConflictClass, HistorySource, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError,

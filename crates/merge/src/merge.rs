@@ -4,8 +4,10 @@ use serde::Serialize;
 
 use crate::conflict::Conflict;
 use crate::file::{Author, Input, Merged, Outcome, Side};
-use crate::policy::{FileRule, OnConflict};
-use crate::strategy::{Strategies, Strategy, UnknownStrategy};
+use crate::registry::{Strategies, UnknownStrategy};
+use crate::rule::{FileRule, OnConflict};
+use crate::strategy::Strategy;
+use crate::trivial::trivial;
 
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,20 +71,6 @@ pub fn conflict_sides(
     input: &Input<'_>,
 ) -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy> {
     Ok(strategies.choose(input, rule)?.conflict_sides(input, rule))
-}
-
-/// Returns the result if no strategy has to run: one side changed nothing, or both sides are equal and equal
-/// changes do not add up.
-pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
-    let versions = &input.versions;
-    let are_equal = versions.ours == versions.theirs && !is_cumulative;
-    if are_equal || versions.base == Some(versions.theirs) {
-        Some(versions.ours)
-    } else if versions.base == Some(versions.ours) {
-        Some(versions.theirs)
-    } else {
-        None
-    }
 }
 
 fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict: Conflict) -> FileMerge {

@@ -25,7 +25,7 @@ use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, Merged as Content, Outcome, Side};
 use crate::json::{self, Json};
 use crate::layout::{self, Syntax};
-use crate::policy::FileRule;
+use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::structured::{Structured, parses_to};
 use crate::text::{DiffLimits, TextMerge};

@@ -2,7 +2,7 @@
 
 use crate::conflict::Conflict;
 use crate::file::{Input, Merged, Outcome, Side};
-use crate::policy::FileRule;
+use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 

@@ -1,17 +1,7 @@
-//! The interface of merge strategies and their registry.
-
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
+//! The interface of merge strategies.
 
 use crate::file::{Input, Outcome, Side};
-use crate::json::Json;
-use crate::notebook::Notebooks;
-use crate::policy::FileRule;
-use crate::structured::Structured;
-use crate::toml::Toml;
-use crate::yaml::Yaml;
-use crate::{crdt, file_type, simple, text_strategy};
+use crate::rule::FileRule;
 
 /// Merge algorithm for files of one type.
 pub trait Strategy: Send + Sync {
@@ -51,75 +41,4 @@ pub trait Strategy: Send + Sync {
     fn requires_review(&self) -> bool {
         false
     }
-}
-
-/// Registry of strategies by name.
-#[derive(Clone)]
-pub struct Strategies(BTreeMap<&'static str, Arc<dyn Strategy>>);
-
-impl Default for Strategies {
-    /// Returns a registry with the strategies of this crate.
-    fn default() -> Self {
-        let mut all = Self(BTreeMap::new());
-        all.add(Arc::new(text_strategy::Text));
-        all.add(Arc::new(simple::Binary));
-        all.add(Arc::new(simple::Critical));
-        all.add(Arc::new(simple::Log));
-        all.add(Arc::new(crdt::CrdtJson));
-        all.add(Arc::new(Notebooks));
-        all.add(Arc::new(Structured(Json)));
-        all.add(Arc::new(Structured(Toml)));
-        all.add(Arc::new(Structured(Yaml)));
-        all
-    }
-}
-
-impl Strategies {
-    /// Adds a strategy; replaces one of the same name.
-    pub fn add(&mut self, strategy: Arc<dyn Strategy>) {
-        self.0.insert(strategy.name(), strategy);
-    }
-
-    /// Returns the strategy of this name.
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Strategy>> {
-        self.0.get(name)
-    }
-
-    /// Iterates over all strategies, sorted by name.
-    pub fn all(&self) -> impl Iterator<Item = &dyn Strategy> {
-        self.0.values().map(|strategy| &**strategy)
-    }
-
-    /// Iterates over the names of all strategies, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.keys().copied()
-    }
-
-    /// Returns the strategy that the rule names, or else the one for the type of the file.
-    pub(crate) fn choose(
-        &self,
-        input: &Input<'_>,
-        rule: &FileRule,
-    ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        self.named(rule.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
-    }
-
-    /// Returns the strategy of this name, or an error that lists the known ones.
-    pub(crate) fn named(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
-    }
-}
-
-impl fmt::Debug for Strategies {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
-/// Error of a rule that names a strategy that is not registered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy `{name}`; there are: {}", known.join(", "))]
-pub struct UnknownStrategy {
-    name: String,
-    known: Vec<&'static str>,
 }

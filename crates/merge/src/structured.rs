@@ -14,7 +14,7 @@ use crate::comments::{Comments, ThreeComments};
 use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, Merged as Content, Outcome, Side};
 use crate::file_type;
-use crate::policy::FileRule;
+use crate::rule::FileRule;
 use crate::simple::Binary;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, Merged, Outcome, Side, Versions};
 use crate::file_type;
-use crate::policy::FileRule;
+use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};
 

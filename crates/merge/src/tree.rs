@@ -33,7 +33,7 @@ use workspace_state::{StoreError, Tree, TreeError, TreePath, VirtualTree};
 use crate::file::Author;
 use crate::merge::Decision;
 use crate::policy::Policy;
-use crate::strategy::{Strategies, UnknownStrategy};
+use crate::registry::{Strategies, UnknownStrategy};
 use both::BothSides;
 use leaf::{Merger, Placement};
 

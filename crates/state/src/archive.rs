@@ -25,10 +25,11 @@ use crate::error::StoreError;
 use crate::quote::shorten_path;
 use crate::virtual_tree::TreeError;
 
+pub use crate::limit::LimitKind;
 pub use export::export_tar;
 pub use extract::{ExtractOptions, ExtractProfile, ExtractReport, Extractor};
 pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
-pub use limits::{ArchiveLimits, LimitKind, MemoryBudget};
+pub use limits::{ArchiveLimits, MemoryBudget};
 pub use list::{ListedFile, list_tar};
 
 /// Archives consist of blocks of this size.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cancel::Cancelled;
 use crate::codec::DecodeError;
 use crate::id::{ChunkId, NodeId, SnapshotId};
-use crate::walk_limits::LimitExceeded;
+use crate::limit::LimitExceeded;
 
 /// An error of the store underneath every operation.
 #[derive(Debug, thiserror::Error)]

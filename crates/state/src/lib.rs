@@ -70,6 +70,7 @@ mod id;
 mod index;
 mod index_trust;
 mod insight;
+mod limit;
 mod lock_holder;
 mod lock_wait;
 mod log;
@@ -131,6 +132,7 @@ pub use insight::{
     ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff,
     LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern, Totals, TreePath, insight,
 };
+pub use limit::{LimitExceeded, WalkLimits};
 pub use log_record::{Durability, Expect};
 pub use loss::{Loss, LostReference, LostSnapshot, RebuildReport};
 pub use node::{Extent, FileNode, NodeKind, SymlinkNode, Xattrs};
@@ -148,4 +150,4 @@ pub use verify::{Damage, VerifyReport};
 pub use virtual_tree::{
     AddOutcome, Attributes, FileToAdd, LinkedFile, Stat, TreeError, VirtualEntry, VirtualTree,
 };
-pub use walk_limits::{LimitExceeded, WalkLimits, WalkUsage, xattrs_size};
+pub use walk_limits::{WalkUsage, xattrs_size};

@@ -36,6 +36,7 @@ use crate::format;
 use crate::id::{ById, ChunkId, NodeId};
 use crate::index::{Access, Index};
 use crate::index_trust;
+use crate::limit::WalkLimits;
 use crate::lock_holder;
 use crate::lock_wait::PolledWait;
 use crate::log::Log;
@@ -48,7 +49,6 @@ use crate::recovery;
 use crate::reserve::Reserve;
 use crate::session::{Guard, Sessions};
 use crate::uncommitted_objects::UncommittedObjects;
-use crate::walk_limits::WalkLimits;
 
 /// Decoded directory pages kept in memory, in bytes (up to twice this).
 const PAGE_CACHE: usize = 32 << 20;

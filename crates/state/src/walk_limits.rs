@@ -5,35 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::archive::LimitKind;
+use crate::limit::{LimitExceeded, LimitKind, WalkLimits};
 use crate::node::{Extent, FileNode, Xattrs};
 use crate::tree::{DirectoryNode, Entry, Node};
-
-/// Memory limits of one walk through a directory, or one comparison of trees. Unlimited by default; set them
-/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for content that is not trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WalkLimits {
-    /// Files, links and directories.
-    pub entries: u64,
-    /// Bytes of paths, link targets, extended attributes and lists of extents.
-    pub metadata: u64,
-}
-
-impl Default for WalkLimits {
-    fn default() -> Self {
-        Self { entries: u64::MAX, metadata: u64::MAX }
-    }
-}
-
-/// Limit that a walk has exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more than {limit} {kind}")]
-pub struct LimitExceeded {
-    /// The quantity that is limited.
-    pub kind: LimitKind,
-    /// The limit.
-    pub limit: u64,
-}
 
 /// Usage of a walk, counted against its limits. Threads of one walk share it.
 #[derive(Debug)]

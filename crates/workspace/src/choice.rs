@@ -9,7 +9,7 @@ use workspace_host::overlay;
 use workspace_state::platform::clone_file;
 
 use crate::error::Result;
-use crate::provider::Kind;
+use crate::kind::Kind;
 
 /// Provider that the configuration requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

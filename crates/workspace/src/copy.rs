@@ -22,8 +22,9 @@ use crate::access::Reader;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::kind::Kind;
 use crate::layers::Layers;
-use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
+use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
 use crate::special::Special;
 
 /// Provider of workspaces with their own files.

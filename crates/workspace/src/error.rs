@@ -9,7 +9,7 @@ use workspace_state::{
     DEPTH_MAX, DirectoryError, LimitExceeded, SnapshotId, StoreError, TreeError, shorten_path,
 };
 
-use crate::provider::Kind;
+use crate::kind::Kind;
 
 /// Error of an operation on a workspace.
 #[derive(Debug, thiserror::Error)]

@@ -19,6 +19,7 @@ mod choice;
 mod copy;
 mod current_holder;
 mod error;
+mod kind;
 mod layers;
 mod lazy_command;
 mod provider;
@@ -47,9 +48,10 @@ use unsupported::{access, delta, overlay};
 pub use base::{Base, Materialize};
 pub use choice::{Choice, Chosen};
 pub use error::{Result, WorkspaceError, is_disk_full_message};
+pub use kind::Kind;
 pub use layers::Collected;
 pub use lazy_command::LazyCommand;
-pub use provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
+pub use provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
 pub use record::{Generation, Phase, Record};
 pub use workspaces::{
     Bounds, Cancellable, Changes, Made, New, Options, Prepared, State, Switched, Usage, Workspaces,

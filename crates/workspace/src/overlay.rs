@@ -21,10 +21,11 @@ use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
 use crate::index::Index;
+use crate::kind::Kind;
 use crate::layers::{Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
-use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
+use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
 use crate::upper::{Scan, Upper};
 
 /// Number of entries below which a tree is written immediately.

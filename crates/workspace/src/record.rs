@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
 
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::provider::Kind;
+use crate::kind::Kind;
 
 /// File name in the directory of the workspace.
 const NAME: &str = "record";

@@ -88,9 +88,10 @@ pub(crate) mod overlay {
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
+    use crate::kind::Kind;
     use crate::layers::Layers;
     use crate::lazy_command::LazyCommand;
-    use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
+    use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
 
     /// Provider that always fails.
     #[derive(Debug)]

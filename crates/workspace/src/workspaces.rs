@@ -32,10 +32,11 @@ use crate::choice::{Choice, Chosen, choose};
 use crate::copy::Copy;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::kind::Kind;
 use crate::layers::{Collected, Layers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::Overlay;
-use crate::provider::{Committed, Kind, LowerLayers, Present, Provider, WorkspaceDir};
+use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
 use crate::record::{Generation, Phase, Record};
 
 pub use cancellable::Cancellable;

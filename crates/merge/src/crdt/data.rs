@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bumpalo::Bump;
 
 use super::schema::Schema;
-use crate::json::{self, Escaping};
-use crate::policy::Crdt;
+use crate::json;
+use crate::quote::{Escaping, push_quoted};
+use crate::rule::Crdt;
 use crate::value::{Node, Value};
 
 /// Limit for the digits of a counter. Longer numbers are registers.
@@ -127,7 +128,7 @@ impl Data {
         };
         match self {
             Self::Literal(text) => out.push_str(text),
-            Self::String(text) => json::push_quoted(out, text, Escaping::Minimal),
+            Self::String(text) => push_quoted(out, text, Escaping::Minimal),
             Self::Array(all) if all.is_empty() => out.push_str("[]"),
             Self::Object(all) if all.is_empty() => out.push_str("{}"),
             Self::Array(all) => {
@@ -143,7 +144,7 @@ impl Data {
                 for (number, (key, value)) in all.iter().enumerate() {
                     out.push(if number == 0 { '{' } else { ',' });
                     line(out, depth + 1);
-                    json::push_quoted(out, key, Escaping::Minimal);
+                    push_quoted(out, key, Escaping::Minimal);
                     out.push_str(": ");
                     value.write(out, depth + 1);
                 }
@@ -156,6 +157,6 @@ impl Data {
 
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    json::push_quoted(&mut out, text, Escaping::Minimal);
+    push_quoted(&mut out, text, Escaping::Minimal);
     out
 }

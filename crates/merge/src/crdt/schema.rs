@@ -2,7 +2,7 @@
 
 use automerge::ObjId;
 
-use crate::policy::{Crdt, FileRule};
+use crate::rule::{Crdt, FileRule};
 
 /// CRDT types of values, by path.
 pub(super) struct Schema(Vec<(Vec<String>, Crdt)>);

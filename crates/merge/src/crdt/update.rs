@@ -17,7 +17,7 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 use super::counts::Counts;
 use super::data::Data;
 use super::schema::{Cursor, Schema};
-use crate::policy::Crdt;
+use crate::rule::Crdt;
 use crate::text::DiffLimits;
 
 /// Key in the root map of the value.

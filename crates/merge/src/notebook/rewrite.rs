@@ -8,8 +8,8 @@ use super::matching::matched;
 use super::names::{self, Names, merged_order};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
-use crate::json::{Escaping, push_quoted};
 use crate::layout::push_indented;
+use crate::quote::{Escaping, push_quoted};
 use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::value::{Document, Node, Value};
 

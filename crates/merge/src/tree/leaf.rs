@@ -11,7 +11,7 @@ use super::{MergedFile, Result, TreeOptions};
 use crate::file::{Author, Histories, Input, Side, Versions};
 use crate::file_type;
 use crate::merge::{Decision, FileMerge, merge_file, winner};
-use crate::policy::{FileRule, OnConflict};
+use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 
 /// File or symlink of the result.

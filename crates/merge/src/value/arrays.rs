@@ -4,7 +4,7 @@ use super::keyed::Keyed;
 use super::merge::{Merged, Merger, Part, Step, ThreeWay};
 use super::{Node, Value};
 use crate::file::Side;
-use crate::json::{Escaping, push_quoted};
+use crate::quote::{Escaping, push_quoted};
 use crate::text::{Chunk, ChunkKind, DiffLimits, TextMerge};
 
 pub(super) fn merge<'d>(

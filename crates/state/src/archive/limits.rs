@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::member::Member;
 use super::{ArchiveError, Result, refused};
+use crate::limit::LimitKind;
 use crate::node::{Extent, NAME_MAX};
 use crate::tree::DEPTH_MAX;
 
@@ -14,27 +15,6 @@ const XATTR_VALUE_MAX: usize = 64 << 10;
 const XATTR_NAMES_MAX: usize = 64 << 10;
 /// Most members that a report names; the rest is only counted.
 pub(super) const NAMED_MAX: usize = 1_000;
-
-/// Quantity limited by [`ArchiveLimits`] or [`WalkLimits`](crate::WalkLimits).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitKind {
-    /// Bytes of files.
-    Bytes,
-    /// Files, links, directories and skipped members.
-    Entries,
-    /// Bytes of paths, link targets and extended attributes.
-    Metadata,
-}
-
-impl fmt::Display for LimitKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bytes => "bytes of files",
-            Self::Entries => "entries",
-            Self::Metadata => "bytes of names and attributes",
-        })
-    }
-}
 
 /// Limits on the content of an archive. By default as much as a file system can address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
 use crate::tree::DEPTH_MAX;
-use crate::walk_limits::LimitExceeded;
 
 use super::skipped::Skipped;
 

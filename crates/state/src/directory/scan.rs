@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::id::NodeId;
+use crate::limit::LimitExceeded;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
 use crate::platform::{RawDir, links_of};
@@ -21,7 +22,7 @@ use crate::store::Store;
 use crate::tree::{DEPTH_MAX, Tree, join};
 use crate::uncommitted_objects::UncommittedObjects;
 use crate::virtual_tree::{commit_snapshot, file_reference, symlink_reference};
-use crate::walk_limits::{LimitExceeded, WalkUsage};
+use crate::walk_limits::WalkUsage;
 
 use super::error::{Context, DirectoryError, Result};
 use super::ignores::{IGNORE_FILE, Ignores};

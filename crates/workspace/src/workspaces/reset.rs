@@ -8,7 +8,8 @@ use workspace_state::{PinId, SnapshotId, Store};
 use super::{LiveWorkspace, Made, REMOVED_DIR, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::provider::{Kind, LowerLayers, Provider as _};
+use crate::kind::Kind;
+use crate::provider::{LowerLayers, Provider as _};
 use crate::record::{Generation, Phase, Record};
 
 /// Result of a reset.

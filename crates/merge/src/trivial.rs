@@ -1,0 +1,17 @@
+//! Merges that need no strategy.
+
+use crate::file::Input;
+
+/// Returns the result if no strategy has to run: one side changed nothing, or both sides are equal and equal
+/// changes do not add up.
+pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
+    let versions = &input.versions;
+    let are_equal = versions.ours == versions.theirs && !is_cumulative;
+    if are_equal || versions.base == Some(versions.theirs) {
+        Some(versions.ours)
+    } else if versions.base == Some(versions.ours) {
+        Some(versions.theirs)
+    } else {
+        None
+    }
+}

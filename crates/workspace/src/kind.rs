@@ -1,0 +1,42 @@
+//! Names of the providers of workspaces.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Name of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The kernel's overlay over shared layers.
+    Overlay,
+    /// Reflinked files.
+    Clone,
+    /// Copied files.
+    Copy,
+}
+
+impl Kind {
+    /// All providers, the best first.
+    pub const ALL: [Self; 3] = [Self::Overlay, Self::Clone, Self::Copy];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlay => "overlay",
+            Self::Clone => "clone",
+            Self::Copy => "copy",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
+        found.ok_or_else(|| format!("`{text}` is no provider: overlay, clone and copy are"))
+    }
+}
