@@ -42,7 +42,7 @@ pub struct Freeze {
     /// Method: `cgroup` for the freezer of its control group, `signals` for signals to every process, `none` if
     /// nothing ran.
     #[schema(example = "cgroup")]
-    pub way: String,
+    pub method: String,
     /// Number of processes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,

@@ -390,8 +390,8 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
-    head(text, "sandbox_started_ahead", "gauge", "Sandboxes of the warm pool that are ready.");
-    let _ = writeln!(text, "sandbox_started_ahead {}", service.warm_pool_size());
+    head(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
+    let _ = writeln!(text, "sandbox_warm_pool {}", service.warm_pool_size());
     let name = "sandbox_create_duration_seconds";
     head(text, name, "histogram", "How long it took to make sandboxes.");
     creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");

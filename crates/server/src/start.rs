@@ -73,7 +73,7 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
     let bound = bind(settings, catalog, sandboxes.clone(), store, parts).await;
     if bound.is_err() {
-        // Those that were started ahead would outlive it.
+        // Sandboxes of the warm pool would outlive it.
         sandboxes.close().await;
     }
     let (app, server) = bound?;

@@ -1,10 +1,11 @@
 //! A server of a test's own: the real program, on a free port, with its own data.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::ports::stable_port;
 use crate::support::{LONG, Ran, TestDir};
 
 /// A place with a server, and sandboxes that go with it.
@@ -36,7 +37,7 @@ impl Server {
 
     /// One that need not be able to, with these settings.
     pub(crate) fn without_sandboxes(variables: &[(&str, &str)]) -> Self {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = stable_port();
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut server = Self { place: TestDir::new(), port, running: None, variables };
         server.begin();
@@ -47,7 +48,7 @@ impl Server {
     pub(crate) fn begin(&mut self) {
         let mut command = self.place.program(program("workspace-server"));
         command.env("DATA_DIR", self.data()).env("API_PORT", self.port.to_string()).env("RATE_LIMIT", "off");
-        // Those started ahead would outlive a server that is killed.
+        // Sandboxes of the warm pool would outlive a server that is killed.
         command.env("POOL_SIZE", "0");
         command.env("AGENT_PROGRAM", program("workspace-agent")).env("RUST_LOG", "warn");
         command.envs(self.variables.iter().cloned()).stdout(Stdio::null());

@@ -22,6 +22,7 @@ use crate::home::{
     TestHome, agent_program, alice, base, create, creator, read, request, run, sh, wait_until,
 };
 use crate::kind::Kind;
+use crate::ports::stable_port;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::available().contains(&Kind::Docker) {
@@ -57,9 +58,7 @@ impl Bridge {
         let network = format!("port{}{name}", std::process::id());
         docker::host();
         docker::run(&["network", "create", &network]);
-        let free = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let port = free.local_addr().unwrap().port();
-        Self { network, pem: Identity::make().unwrap(), port }
+        Self { network, pem: Identity::make().unwrap(), port: stable_port() }
     }
 
     async fn listen(&self) -> TcpListener {

@@ -24,6 +24,7 @@ mod limits;
 mod oci_only;
 mod own_users;
 mod pool;
+mod ports;
 mod quota;
 mod races;
 mod registry;

@@ -74,7 +74,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     if !has_own_users(home, &service).await {
         return;
     }
-    wait_until("one is started ahead", async || service.warm_pool_size() > 0).await;
+    wait_until("the warm pool has one", async || service.warm_pool_size() > 0).await;
     let mut found = Vec::new();
     let mut views = Vec::new();
     for _ in 0..4 {

@@ -20,6 +20,7 @@ use workspace_sandbox::{
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TestHome, agent_program, alice, create, read, request, run, wait_until};
 use crate::kind::Kind;
+use crate::ports::stable_port;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! remote {
@@ -104,8 +105,7 @@ struct Fixture {
 impl Fixture {
     async fn new(home: &TestHome) -> Self {
         let pem = Identity::make().unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = free.local_addr().unwrap();
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], stable_port()));
         let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
         let handover = Handover {
             addresses: vec![address.to_string()],

@@ -30,7 +30,7 @@ use crate::store::{blocking, blocking_until};
 
 fn freeze_to_api(pause: Pause) -> Freeze {
     Freeze {
-        way: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
+        method: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
         processes: pause.frozen.and_then(|frozen| frozen.processes),
         milliseconds: (pause.lasted.as_secs_f64() * 1e6).round() / 1e3,
     }

@@ -6,6 +6,8 @@ mod errors;
 mod guests;
 mod keys;
 mod limits;
+#[path = "../../../sandbox/tests/service/ports.rs"]
+mod ports;
 mod program;
 mod real;
 mod settings;

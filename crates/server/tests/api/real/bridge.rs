@@ -1,12 +1,11 @@
 //! Sandboxes in containers whose guests dial the server over a bridge.
 
-use std::net::TcpListener;
-
 use serde_json::json;
 
 use super::docker::Docker;
 use super::stream::{Stream, printed};
 use super::test_server::{TestServer, agent_program, soon};
+use crate::ports::stable_port;
 
 const NETWORK: &str = "workspace-test-bridge";
 
@@ -14,7 +13,7 @@ const NETWORK: &str = "workspace-test-bridge";
 fn guests_on_a_bridge_find_a_server_that_was_killed() {
     let Some(docker) = Docker::start(&[agent_program()]) else { return };
     docker.say(&["network", "create", NETWORK]);
-    let port = TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = stable_port().to_string();
     let mut server = TestServer::with(&[
         ("RUNTIME", "docker"),
         ("DOCKER_HOST", &docker.host()),

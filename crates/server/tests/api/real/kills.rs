@@ -158,7 +158,7 @@ fn limits_hold_after_a_server_kill() {
     }
 }
 
-/// Returns the number of sandboxes started ahead.
+/// Returns the number of sandboxes in the warm pool.
 const AHEAD: usize = 4;
 
 /// Creates until the server is killed; what was answered.
@@ -183,7 +183,7 @@ fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
 }
 
 #[test]
-fn killed_while_sandboxes_that_were_started_ahead_are_given_away() {
+fn killed_while_sandboxes_of_the_warm_pool_are_assigned() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
     let mut chance = Chance(4);
     let mut given = 0;

@@ -20,7 +20,7 @@ fn a_server_that_cannot_listen_leaves_no_sandboxes() {
     let ended = command.env("API_PORT", taken.local_addr().unwrap().port().to_string()).output().unwrap();
     assert!(!ended.status.success(), "{ended:?}");
     let left = std::fs::read_dir(data.path().join("sandboxes")).unwrap().count();
-    assert_eq!(left, 0, "those that were started ahead outlive it");
+    assert_eq!(left, 0, "sandboxes of the warm pool outlive it");
 }
 
 #[test]

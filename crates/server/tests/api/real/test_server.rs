@@ -56,7 +56,7 @@ impl TestServer {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("DATA_DIR", self.path()).env("API_PORT", "0").env("API_KEY", KEY);
         command.env("AGENT_PROGRAM", agent_program()).env("RATE_LIMIT", "off");
-        // What is started ahead is nobody's, and would be taken for what a test left.
+        // Sandboxes of the warm pool belong to nobody, and would be taken for leftovers of a test.
         command.env("POOL_SIZE", "0");
         // What the machine cannot limit is not what these tests are about.
         command.env("REQUIRE_ISOLATION", "best-effort");

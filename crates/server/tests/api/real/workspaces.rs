@@ -72,7 +72,7 @@ fn a_sandbox_goes_from_snapshot_to_snapshot() {
     let committed = done(&ask(&server, KEY, &format!("{id}/commit"), &order), 201);
     assert_eq!(committed["snapshot"]["parents"], json!([snapshot]));
     assert_eq!(committed["snapshot"]["message"], "step");
-    assert!(matches!(committed["frozen"]["way"].as_str(), Some("cgroup" | "signals")), "{committed}");
+    assert!(matches!(committed["frozen"]["method"].as_str(), Some("cgroup" | "signals")), "{committed}");
     let step = text(&committed["snapshot"], "id");
     let content = server.get(&format!("/api/v1/snapshots/{step}/files/src/main"));
     assert_eq!(content.body, "second\n");
