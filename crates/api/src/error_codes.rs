@@ -40,55 +40,55 @@ codes! {
     UNAUTHORIZED = 1001, 401, "The key is missing, unknown or revoked.";
     FORBIDDEN = 1002, 403, "The key's role does not allow this.";
     KEY_NOT_FOUND = 1003, 404, "There is no such key, or it was revoked.";
-    LAST_ADMIN_KEY = 1004, 409, "Without this key nobody could administer the server.";
+    LAST_ADMIN_KEY = 1004, 409, "The last admin key cannot be revoked.";
 
     SANDBOX_NOT_FOUND = 2001, 404, "There is no such sandbox, or it is another owner's.";
     TEMPLATE_NOT_FOUND = 2002, 404, "There is no such template.";
     SANDBOX_LIMIT_EXCEEDED = 2003, 429, "The owner or the server has as many sandboxes as allowed.";
     SANDBOX_NOT_RUNNING = 2004, 409, "The sandbox is in a state in which this cannot be done.";
-    SANDBOX_EXPIRED = 2005, 410, "The sandbox's time is over.";
+    SANDBOX_EXPIRED = 2005, 410, "The sandbox has expired.";
     IDEMPOTENCY_CONFLICT = 2006, 409, "The idempotency key was used for another request.";
-    RUNTIME_UNAVAILABLE = 2007, 503, "What runs sandboxes cannot be used now.";
+    RUNTIME_UNAVAILABLE = 2007, 503, "The runtime of sandboxes is not available.";
     QUEUE_FULL = 2008, 503, "Too many sandboxes are waiting to be made.";
-    NETWORK_UNAVAILABLE = 2009, 422, "This machine cannot give a sandbox that network.";
-    ISOLATION_UNAVAILABLE = 2010, 503, "This machine cannot isolate as required.";
+    NETWORK_UNAVAILABLE = 2009, 422, "The requested network is not available on this machine.";
+    ISOLATION_UNAVAILABLE = 2010, 503, "The required isolation is not available on this machine.";
     LIFETIME_EXCEEDED = 2011, 422, "The sandbox would live longer than allowed.";
     AGENT_UNAVAILABLE = 2012, 503, "The sandbox's guest agent does not answer.";
-    RESOURCE_LIMIT_EXCEEDED = 2013, 422, "More was asked for than a sandbox may have.";
+    RESOURCE_LIMIT_EXCEEDED = 2013, 422, "The requested resources exceed the limits of a sandbox.";
     TEMPLATE_UNAVAILABLE = 2014, 422, "The template is known but not on this machine.";
     SANDBOX_CREATION_FAILED = 2015, 500, "The sandbox could not be started.";
-    SANDBOX_CONFLICT = 2016, 409, "Somebody else changed the sandbox at the same time.";
+    SANDBOX_CONFLICT = 2016, 409, "Another request changed the sandbox at the same time.";
     TEMPLATE_EXISTS = 2017, 409, "There is a template of that name already.";
-    TEMPLATE_IN_USE = 2018, 409, "A sandbox was made of the template.";
-    SANDBOX_ELSEWHERE = 2019, 421, "Another server of the same catalog looks after the sandbox.";
-    SANDBOX_NAME_TAKEN = 2020, 409, "The owner has a sandbox of that name, and the request asked for a name of its own.";
-    SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime could not do that to the sandbox, which is there.";
+    TEMPLATE_IN_USE = 2018, 409, "A sandbox uses the template.";
+    SANDBOX_ELSEWHERE = 2019, 421, "The sandbox belongs to another server of the same catalog.";
+    SANDBOX_NAME_TAKEN = 2020, 409, "The owner already has a sandbox of that name, and `uniqueName` was set.";
+    SANDBOX_OPERATION_FAILED = 2021, 500, "The runtime failed to perform the operation; the sandbox still exists.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
-    SNAPSHOT_IN_USE = 3002, 409, "A reference names the snapshot, or something holds on to it.";
+    SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or an episode uses the snapshot.";
     PATH_NOT_FOUND = 3003, 404, "The snapshot has nothing at that path.";
-    NOT_A_FILE = 3004, 422, "What is at that path is a directory or a symlink, which is not followed.";
+    NOT_A_FILE = 3004, 422, "The path is a directory, or a symlink, which is not followed.";
     RANGE_NOT_SATISFIABLE = 3005, 416, "The file has no such bytes; `Content-Range` says how many it has.";
-    ARCHIVE_INVALID = 3006, 400, "The body is no tar archive, or one that is damaged or tries to reach outside itself.";
-    UPLOAD_LIMIT_EXCEEDED = 3007, 429, "As many archives as allowed are being uploaded; try again.";
-    SNAPSHOT_DAMAGED = 3008, 500, "What is stored of the snapshot is damaged; `workspace verify` says more.";
-    UPLOADS_BUSY = 3009, 503, "The server takes as many archives as it can, of several owners; try again.";
+    ARCHIVE_INVALID = 3006, 400, "The body is not a tar archive, or it is damaged, or a member would be written outside of it.";
+    UPLOAD_LIMIT_EXCEEDED = 3007, 429, "The limit of concurrent uploads is reached; try again.";
+    SNAPSHOT_DAMAGED = 3008, 500, "The stored snapshot is damaged; run `workspace verify`.";
+    UPLOADS_BUSY = 3009, 503, "The server receives as many uploads as it can, of several owners; try again.";
     SNAPSHOT_LIMIT_EXCEEDED = 3010, 429, "The owner has as many snapshots as allowed; delete some.";
-    TREE_TOO_LARGE = 3011, 422, "What is to be compared or read has more entries, or longer paths, than the server goes through at once.";
+    TREE_TOO_LARGE = 3011, 422, "The tree has more entries, or longer paths, than the server reads at once.";
 
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has as many episodes as allowed; delete some.";
     EPISODE_SHARED = 3103, 409, "Episodes of another owner follow this one, so it cannot be deleted.";
 
     WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` ends them.";
-    PROVIDER_UNAVAILABLE = 3202, 422, "This machine cannot make workspaces that way.";
+    PROVIDER_UNAVAILABLE = 3202, 422, "The requested workspace provider is not available on this machine.";
     WORKSPACE_UNUSABLE = 3203, 409, "The sandbox's workspace is not there, or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
     WORKSPACE_UNREADABLE = 3205, 422, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
     WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries, or longer paths, than a snapshot may have.";
 
     PROCESS_TIMEOUT = 4001, 422, "The command ran longer than allowed and was ended.";
-    COMMAND_FAILED = 4002, 422, "The command could not be started.";
+    COMMAND_FAILED = 4002, 422, "The command could not be started. A nonzero exit code is no error.";
     COMMAND_NOT_FOUND = 4003, 404, "There is no such command in this sandbox.";
     COMMAND_NOT_RUNNING = 4004, 409, "The command has ended.";
     STDIN_CLOSED = 4005, 409, "The command's input is closed.";
@@ -103,20 +103,20 @@ codes! {
 
     INTERNAL_ERROR = 9001, 500, "Something failed in the server; its log has the request's id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; `Retry-After` says when to try again.";
-    INVALID_REQUEST = 9003, 400, "The request is not understood.";
+    INVALID_REQUEST = 9003, 400, "The request is invalid.";
     PAYLOAD_TOO_LARGE = 9004, 413, "The request's body is larger than allowed.";
     NOT_FOUND = 9005, 404, "The API has no such path.";
     METHOD_NOT_ALLOWED = 9006, 405, "The path does not have that method; `Allow` says which it has.";
     UNSUPPORTED_MEDIA_TYPE = 9007, 415, "The body must be `application/json`.";
     SHUTTING_DOWN = 9008, 503, "The server is stopping.";
-    REQUEST_TIMEOUT = 9009, 408, "The request's body did not come in time.";
+    REQUEST_TIMEOUT = 9009, 408, "The body of the request was not received in time.";
     URI_TOO_LONG = 9010, 414, "The request's path and query are longer than allowed.";
     HEADERS_TOO_LARGE = 9011, 431, "The request's headers are larger than allowed.";
     CATALOG_UNAVAILABLE = 9012, 503, "The catalog's database does not answer.";
-    NOT_IMPLEMENTED = 9013, 501, "This server cannot do that yet.";
-    STORAGE_FULL = 9014, 507, "The server's disk has no room for it.";
+    NOT_IMPLEMENTED = 9013, 501, "The server does not implement this yet.";
+    STORAGE_FULL = 9014, 507, "The disk of the server is full.";
     CONNECTION_LIMIT_EXCEEDED = 9015, 429, "The owner has as many connections as allowed.";
-    ANSWERS_UNREAD = 9016, 429, "Answers that the owner has not read yet fill the memory for them; read them.";
+    ANSWERS_UNREAD = 9016, 429, "Responses that the owner has not read yet exceed the memory limit; read them first.";
 }
 
 /// First number, last number and subject of each range of codes.
@@ -128,8 +128,8 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
-    (5000, 5999, "projects (kept)"),
-    (6000, 6999, "merge (kept)"),
-    (7000, 7999, "NFS (kept)"),
+    (5000, 5999, "projects (reserved)"),
+    (6000, 6999, "merge (reserved)"),
+    (7000, 7999, "NFS (reserved)"),
     (9000, 9999, "the server"),
 ];

@@ -1,4 +1,4 @@
-//! Attempts at what has to be done in the end, such as writing to a disk that is full for now.
+//! Retries with exponential backoff, for work that must succeed in the end, such as writing to a full disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,10 @@ use tokio::time::sleep;
 use crate::error::Result;
 use crate::service::Service;
 
-/// Pause before the second attempt, and the longest one.
-const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// Pause before the second attempt.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+/// Longest pause between two attempts.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Pauses between attempts, each twice as long as the one before, up to 10 s.
 #[derive(Debug)]
@@ -17,18 +19,18 @@ pub(crate) struct Backoff(Duration);
 
 impl Backoff {
     pub(crate) fn new() -> Self {
-        Self(RETRY_BACKOFF.0)
+        Self(INITIAL_BACKOFF)
     }
 
     /// Waits until it is time for the next attempt.
     pub(crate) async fn wait(&mut self) {
         sleep(self.0).await;
-        self.0 = (self.0 * 2).min(RETRY_BACKOFF.1);
+        self.0 = (self.0 * 2).min(MAX_BACKOFF);
     }
 }
 
 impl Service {
-    /// Tries `work` again in the background, after a pause each time, until it succeeds or the service is closed.
+    /// Tries `work` again in the background, after a pause each time, until it succeeds or the service is dropped.
     pub(crate) fn retry<F, W>(&self, work: F)
     where
         F: Fn(Self) -> W + Send + 'static,

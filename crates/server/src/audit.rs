@@ -16,10 +16,10 @@ use jiff::Timestamp;
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::metrics;
 use crate::private::PrivateError;
-use crate::request::RequestId;
+use crate::request_id::RequestId;
 
 pub use file::Retention;
 use file::{LogFile, Lost};

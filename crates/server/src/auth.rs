@@ -3,11 +3,9 @@
 //! A key is looked up by its BLAKE3 hash, so nothing compares keys byte by byte: how long the lookup takes tells
 //! at most about the hash, from which neither the key nor a key with a similar hash can be made.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -16,131 +14,20 @@ use axum::response::{IntoResponse as _, Response};
 use http_body::Body as _;
 use serde_json::json;
 use workspace_api::error_codes;
-use workspace_api::keys::KeyLimits;
-use workspace_catalog::{ApiKey, Catalog, Role};
+use workspace_catalog::Role;
 
 use crate::app::App;
 use crate::audit::{Entry, Level};
+use crate::caller::Caller;
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::keys;
+use crate::key_hash::{hash, short};
 use crate::owner_memory::Held;
 use crate::rate::{self, Class, Rates, Verdict};
-use crate::request::{Peer, RequestId};
+use crate::request_id::{Peer, RequestId};
 
-/// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
-const CACHE_LIFETIME: Duration = Duration::from_secs(5);
-const CACHE_ENTRIES_MAX: usize = 10_000;
 /// Smaller answers are not counted.
 const ANSWER_MIN: usize = 64 << 10;
-
-/// Authenticated caller, as described by its key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Caller {
-    /// The key.
-    pub key_id: String,
-    /// Owner whose sandboxes and snapshots the key gives access to.
-    pub owner: String,
-    /// Role of the key.
-    pub role: Role,
-    /// Limits of the key.
-    pub limits: KeyLimits,
-    /// The beginning of the key's hash, for the audit log.
-    pub user: String,
-}
-
-impl Caller {
-    /// Returns true for admin keys.
-    pub fn is_admin(&self) -> bool {
-        self.role == Role::Admin
-    }
-
-    /// Returns the rate limits of the key. Admin keys have no limits but those given to them.
-    fn rates(&self, app: &App) -> Rates {
-        let usual = if self.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
-        keys::rates(&self.limits, usual)
-    }
-
-    /// Fails with `FORBIDDEN` unless the key is an admin's.
-    pub fn require_admin(&self) -> Result<(), ApiError> {
-        let refused = || ApiError::new(error_codes::FORBIDDEN, "only admin keys may do this");
-        self.is_admin().then_some(()).ok_or_else(refused)
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let caller = parts.extensions.get().cloned();
-        caller.ok_or_else(|| ApiError::internal("a route without authentication asked for the caller"))
-    }
-}
-
-/// Returns the hash under which a key is stored.
-pub fn hash(key: &str) -> String {
-    blake3::hash(key.as_bytes()).to_hex().to_string()
-}
-
-/// Returns the part of a key's hash that is logged.
-pub(crate) fn short(hash: &str) -> String {
-    hash.chars().take(16).collect()
-}
-
-/// The keys that were seen lately.
-#[derive(Debug, Default)]
-pub struct Cache {
-    inner: Mutex<Believed>,
-}
-
-#[derive(Debug, Default)]
-struct Believed {
-    callers: HashMap<String, (Caller, Instant)>,
-    /// Grows with every revocation, so that a lookup that began before it leaves nothing here.
-    revocations: u64,
-}
-
-impl Cache {
-    /// Finds the caller by the hash of the key.
-    pub async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
-        let began = {
-            let believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((caller, at)) = believed.callers.get(hash)
-                && at.elapsed() < CACHE_LIFETIME
-            {
-                return Ok(Some(caller.clone()));
-            }
-            believed.revocations
-        };
-        let Some(key) = catalog.api_keys().find_by_hash(hash).await? else { return Ok(None) };
-        let caller = caller(key)?;
-        self.keep(hash, &caller, began);
-        Ok(Some(caller))
-    }
-
-    fn keep(&self, hash: &str, caller: &Caller, began: u64) {
-        let mut believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if believed.revocations != began {
-            return;
-        }
-        if believed.callers.len() >= CACHE_ENTRIES_MAX {
-            believed.callers.clear();
-        }
-        believed.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
-    }
-
-    /// Forgets a key that was revoked.
-    pub fn forget(&self, key_id: &str) {
-        let mut believed = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        believed.revocations += 1;
-        believed.callers.retain(|_, (caller, _)| caller.key_id != key_id);
-    }
-}
-
-fn caller(key: ApiKey) -> Result<Caller, ApiError> {
-    let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
-    Ok(Caller { key_id: key.id, owner: key.owner, role: key.role, limits, user: short(&key.hash) })
-}
 
 /// Lets a request through with its [`Caller`], if its key is good, may do this, and has requests left.
 pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -162,12 +49,23 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
         app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
     }
     let verdict = if rate::was_refused(&response) {
-        app.limiter.give_back(&caller.key_id, class, caller.rates(&app))
+        app.limiter.give_back(&caller.key_id, class, rates(&caller, &app))
     } else {
         verdict
     };
     response.headers_mut().extend(verdict.into_iter().flat_map(|verdict| verdict.headers()));
     response
+}
+
+/// Returns the rate limits of the key. Admin keys have no limits but those given to them.
+fn rates(caller: &Caller, app: &App) -> Rates {
+    let usual = if caller.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
+    Rates {
+        create: caller.limits.create_per_minute.or(usual.create),
+        run: caller.limits.run_per_minute.or(usual.run),
+        fork: caller.limits.fork_per_minute.or(usual.fork),
+        other: caller.limits.other_per_minute.or(usual.other),
+    }
 }
 
 /// Counts an answer that is there as a whole as memory of its owner until it was sent.
@@ -231,7 +129,7 @@ fn route(parts: &Parts) -> Option<&str> {
 }
 
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, ApiError> {
-    let (class, rates) = (Class::of(&parts.method, route(parts)), caller.rates(app));
+    let (class, rates) = (Class::of(&parts.method, route(parts)), rates(&caller, app));
     check(app.limiter.refusals(&caller.key_id, rates), "refused requests", Class::Refused)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
@@ -267,28 +165,4 @@ fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiErro
         format!("{reason}: send `Authorization: Bearer KEY` or `X-API-Key: KEY`"),
     )
     .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lookup_that_began_before_a_revocation_is_not_believed() {
-        let caller = Caller {
-            key_id: "key-1".into(),
-            owner: "a".into(),
-            role: Role::User,
-            limits: KeyLimits::default(),
-            user: "0".into(),
-        };
-        let cache = Cache::default();
-        let count = || cache.inner.lock().unwrap().callers.len();
-        cache.keep("0", &caller, 0);
-        assert_eq!(count(), 1);
-        cache.forget("key-1");
-        assert_eq!(count(), 0);
-        cache.keep("0", &caller, 0);
-        assert_eq!(count(), 0);
-    }
 }

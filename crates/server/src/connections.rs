@@ -119,7 +119,7 @@ impl Connections {
     }
 
     /// Waits while many connections that were told to close are still there, so that closing keeps up with accepting.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn wait_for_closing(&self) {
         loop {
             let gone = self.gone.notified();
             if self.inner().descriptors <= self.limits.all + CLOSING_MAX {
@@ -160,7 +160,7 @@ impl Connections {
     }
 
     /// Closes the stranger that has been idle longest, if there is one.
-    pub(crate) fn close_stranger(&self) {
+    pub(crate) fn close_idle_unauthenticated(&self) {
         let mut inner = self.inner();
         if let Some((first, _)) = inner.strangers.first_key_value() {
             let first = *first;

@@ -9,7 +9,6 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 use utoipa::OpenApi;
 use workspace_api::episodes::{
     CreateEpisode, Episode, EpisodeChildrenQuery, EpisodeList, EpisodePath, EpisodePathQuery,
@@ -17,21 +16,21 @@ use workspace_api::episodes::{
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::snapshots::PageQuery;
-use workspace_catalog::{Catalog, EpisodeUsage, NewEpisode};
+use workspace_catalog::{EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
 };
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
-use crate::start::StartError;
 use crate::store::{blocking, with_store};
 use crate::time::moment;
 
@@ -40,8 +39,6 @@ use crate::time::moment;
 const TEXT_MAX: usize = 64 << 10;
 /// Largest size of a step's insight diff in bytes of JSON. Entries beyond it are left out.
 const INSIGHT_MAX: usize = 64 << 10;
-/// Number of steps looked up at once when the server starts.
-const STEPS_AT_START: u32 = 10_000;
 /// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
 /// Largest number of steps of a path in one response.
@@ -213,37 +210,6 @@ async fn keep(
         tracing::warn!(episode = id, %error, "failed to remove the record of an episode that was not stored");
     }
     put
-}
-
-/// Removes the owner records of steps that are no longer in the store, so that they do not count: the command
-/// line removed them, or the server ended between two writes. Runs only at startup, because a step is
-/// recorded before it is stored. An empty store removes nothing: its volume may not be mounted.
-pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
-    let mut behind = String::new();
-    loop {
-        let names = catalog.episodes().ids_of_node(node, &behind, STEPS_AT_START).await?;
-        let Some(last) = names.last() else { return Ok(()) };
-        if behind.is_empty() && is_empty(store).await? {
-            let path = store.path().display();
-            tracing::error!(
-                "store {path} is empty, but the catalog has episodes in it: is its volume mounted? Their records are kept"
-            );
-            return Ok(());
-        }
-        behind.clone_from(last);
-        let ids: Vec<EpisodeId> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        let store = store.clone();
-        let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
-        let lost = lost.map_err(std::io::Error::other)??;
-        let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        catalog.episodes().remove(Some(node), &lost).await?;
-    }
-}
-
-async fn is_empty(store: &Store) -> Result<bool, StartError> {
-    let store = store.clone();
-    let counts = spawn_blocking(move || store.index_counts()).await.map_err(std::io::Error::other)??;
-    Ok(counts.snapshots == 0 && counts.episodes == 0)
 }
 
 /// Returns the insight diff from the parent's snapshot to another.
@@ -529,22 +495,5 @@ mod tests {
         let short = shortened(diff, 4096);
         assert!((4000..=4096).contains(&json_len(&short)), "{}", json_len(&short));
         assert_eq!((&short["entries"][0]["path"], &short["truncated"]), (&"file 0000".into(), &true.into()));
-    }
-
-    #[tokio::test]
-    async fn steps_are_not_forgotten_for_a_store_that_is_empty() {
-        let home = tempfile::tempdir().unwrap();
-        let catalog =
-            Catalog::open(&workspace_catalog::sqlite_url(&home.path().join("catalog"))).await.unwrap();
-        let id = EpisodeId::generate().to_string();
-        let new = NewEpisode { id: &id, owner: "alice", node: "here", bytes: 1 };
-        catalog.episodes().add(&new, None).await.unwrap();
-        let store = Store::open_or_create(home.path().join("store")).unwrap();
-        let left = async || catalog.episodes().ids_of_node("here", "", 10).await.unwrap();
-        forget_lost(&catalog, "here", &store).await.unwrap();
-        assert_eq!(left().await, [id]);
-        store.empty_tree().unwrap().commit(workspace_state::NewSnapshot::default()).unwrap();
-        forget_lost(&catalog, "here", &store).await.unwrap();
-        assert_eq!(left().await, [] as [String; 0]);
     }
 }

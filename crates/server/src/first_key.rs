@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use workspace_catalog::{ApiKey, Catalog, CatalogError, NewApiKey, Role};
 
-use crate::auth;
+use crate::key_hash;
 use crate::private::{self, PrivateError};
 use crate::settings::Settings;
 
@@ -47,7 +47,7 @@ pub enum FirstKeyError {
 /// Finds or makes the first key and enters it in the catalog; the former first key ends.
 pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<Origin, FirstKeyError> {
     let (key, origin) = find(settings)?;
-    let hash = auth::hash(&key);
+    let hash = key_hash::hash(&key);
     let keys = catalog.api_keys().list(None).await?;
     match keys.iter().find(|key| key.hash == hash) {
         None => insert(catalog, node, hash.clone()).await?,
@@ -82,7 +82,7 @@ fn find(settings: &Settings) -> Result<(String, Origin), FirstKeyError> {
 }
 
 async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), FirstKeyError> {
-    let id = format!("{}{}", prefix(node), auth::short(&hash));
+    let id = format!("{}{}", prefix(node), key_hash::short(&hash));
     let name = "first key".to_owned();
     let key = NewApiKey { id, name, owner: "admin".to_owned(), role: Role::Admin, hash, limits: json!({}) };
     Ok(catalog.api_keys().insert(&key).await?)

@@ -7,5 +7,5 @@ use std::path::Path;
 pub fn generate(directory: &Path) -> io::Result<()> {
     std::fs::write(directory.join("settings.md"), crate::settings::page())?;
     std::fs::write(directory.join("errors.md"), crate::error_page::page())?;
-    std::fs::write(directory.join("openapi.json"), crate::openapi::text()?)
+    std::fs::write(directory.join("openapi.json"), crate::router::openapi_json()?)
 }

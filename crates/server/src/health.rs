@@ -9,11 +9,12 @@ use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::system::{Health, ReadinessReport};
 
-use crate::app::{App, Part};
-use crate::auth::Caller;
+use crate::app::App;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
 use crate::metrics::Metrics;
+use crate::part::Part;
 
 #[derive(OpenApi)]
 #[openapi(paths(health, ready, metrics))]

@@ -12,27 +12,18 @@ use workspace_api::error_codes;
 use workspace_api::keys::{CreateKey, CreatedKey, Key, KeyLimits, KeyList, KeyRole};
 use workspace_catalog::{ApiKey, NewApiKey, Role};
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::{self, Caller};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::first_key::random_key;
-use crate::rate::Rates;
-use crate::request::RequestId;
+use crate::key_hash;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::time::time;
 
 const NAME_MAX: usize = 100;
-
-/// Rates of a key with these limits, where `usual` holds for keys of its role.
-pub(crate) fn rates(limits: &KeyLimits, usual: Rates) -> Rates {
-    Rates {
-        create: limits.create_per_minute.or(usual.create),
-        run: limits.run_per_minute.or(usual.run),
-        fork: limits.fork_per_minute.or(usual.fork),
-        other: limits.other_per_minute.or(usual.other),
-    }
-}
 
 fn check_limits(limits: &KeyLimits) -> Result<(), ApiError> {
     let rates =
@@ -95,7 +86,7 @@ async fn create(
         name: order.name,
         owner: order.owner,
         role: role_from_api(order.role),
-        hash: auth::hash(&key),
+        hash: key_hash::hash(&key),
         limits: serde_json::to_value(order.limits).map_err(ApiError::internal)?,
     };
     app.catalog.api_keys().insert(&row).await?;

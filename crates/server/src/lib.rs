@@ -5,13 +5,16 @@
 //! ([`ApiError`], numbered in [`workspace_api::error_codes`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
 //!
 //! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
-//! [`Caller`](auth::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+//! [`Caller`](caller::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
 
 mod app;
 pub mod audit;
 pub mod auth;
+pub mod caller;
+mod caller_cache;
 mod connections;
 mod cors;
+mod episode_recovery;
 mod episodes;
 pub mod error;
 mod error_mapping;
@@ -23,12 +26,14 @@ pub mod fuzzing;
 mod generate;
 mod guests;
 mod health;
+pub mod key_hash;
 mod keys;
 mod log;
 mod metrics;
 mod node;
 pub mod openapi;
 mod owner_memory;
+mod part;
 mod per_owner;
 mod private;
 mod process;
@@ -37,6 +42,8 @@ mod pty;
 pub mod rate;
 mod readiness;
 mod request;
+mod request_id;
+mod router;
 mod runtime;
 mod sandboxes;
 mod serve;
@@ -53,16 +60,18 @@ mod tls;
 mod tracked;
 mod write_timeout;
 
-pub use app::{App, Part, parts, router};
+pub use app::App;
 pub use connections::raise_open_files;
 pub use error::ApiError;
 pub use generate::generate;
 pub use guests::GuestsError;
 pub use log::init as init_log;
 pub use metrics::{Metrics, head as metric_head};
+pub use part::Part;
 pub use private::PrivateError;
 pub use readiness::Readiness;
-pub use request::{Peer, RequestId};
+pub use request_id::{Peer, RequestId};
+pub use router::{openapi_json, parts, router};
 pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;

@@ -1,6 +1,6 @@
-//! Numbers for Prometheus, in its text format.
+//! Metrics for Prometheus, in its text format.
 //!
-//! Written by hand: two families of numbers of our own, and whatever other parts of the server add as text.
+//! Requests, errors and durations are counted here; other parts of the server register functions that add text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -105,13 +105,13 @@ impl Requests {
             text,
             "api_error_total",
             "counter",
-            "Errors of the API, by code; limits of keys and owners among them.",
+            "Errors of the API by code, including rate limits and quotas.",
         );
         for (code, count) in &self.errors {
             let _ = writeln!(text, "api_error_total{{code=\"{code}\"}} {count}");
         }
         let name = "api_request_duration_seconds";
-        head(text, name, "histogram", "How long until the answer's head was ready.");
+        head(text, name, "histogram", "Time until the response headers were ready.");
         for (endpoint, histogram) in &self.durations {
             histogram.render(text, name, &format!("endpoint=\"{}\"", escape(endpoint)));
         }

@@ -10,7 +10,8 @@ use utoipa::openapi::OpenApi as Description;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use workspace_api::error::ErrorBody;
 
-use crate::app::{App, Part};
+use crate::app::App;
+use crate::part::Part;
 
 const PAGE: &str = include_str!("openapi/page.html");
 const SCRIPT: &str = include_str!("openapi/page.js");
@@ -51,11 +52,6 @@ pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Descrip
     let header = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
     components.add_security_scheme("apiKey", header);
     whole
-}
-
-/// Returns the text of `docs/openapi.json`.
-pub fn text() -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&describe(&crate::app::parts())).map(|text| text + "\n")
 }
 
 /// Returns the routes of this file.

@@ -23,13 +23,14 @@ use workspace_catalog::NewClaim;
 use workspace_sandbox::Run as Begun;
 use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::owner_memory::Held;
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::sandboxes::{idempotency_key, scope};
 use crate::stream;
 use crate::time::time;

@@ -7,10 +7,11 @@ use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::processes::{Process, ProcessList};
 
-use crate::app::{App, Part};
-use crate::auth::Caller;
+use crate::app::App;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
+use crate::part::Part;
 use crate::sandboxes::scope;
 
 #[derive(OpenApi)]

@@ -16,18 +16,17 @@ use workspace_api::error_codes;
 use workspace_api::terminals::{ConnectTerminalQuery, OpenTerminal, ResizeTerminal, Terminal};
 use workspace_sandbox::{Size, TerminalRequest};
 
-use crate::app::{App, Part};
+use crate::app::{App, TERMINAL_CONNECTIONS_MAX};
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::sandboxes::scope;
 
 const MESSAGE_MAX: usize = 1 << 20;
-/// Connections to one terminal at a time.
-pub(crate) const CONNECTIONS_MAX: usize = 16;
 
 #[derive(OpenApi)]
 #[openapi(paths(open, resize, close, connect))]
@@ -142,8 +141,8 @@ async fn connect(
         ApiError::new(error_codes::INVALID_REQUEST, format!("this path is a WebSocket: {rejection}"))
     })?;
     let place = app.terminal_connections.of(&terminal.id).try_acquire_owned().map_err(|_| {
-        let message = format!("{CONNECTIONS_MAX} clients are connected to this terminal; close one");
-        ApiError::new(error_codes::PTY_LIMIT_EXCEEDED, message).detail("limit", CONNECTIONS_MAX)
+        let message = format!("{TERMINAL_CONNECTIONS_MAX} clients are connected to this terminal; close one");
+        ApiError::new(error_codes::PTY_LIMIT_EXCEEDED, message).detail("limit", TERMINAL_CONNECTIONS_MAX)
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
     // Every connected client may type.

@@ -2,7 +2,6 @@
 //! the refusal of new requests during shutdown.
 
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,9 +9,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{self, CONNECTION, HeaderName};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -26,6 +24,7 @@ use crate::cors;
 use crate::error::ApiError;
 use crate::extract::Json;
 use crate::owner_memory::Held;
+use crate::request_id::RequestId;
 use crate::tracked::Tracked;
 
 const PATH_MAX: usize = 4096;
@@ -41,23 +40,6 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (header::CACHE_CONTROL, "no-store"),
 ];
-
-/// Id of a request, which is in its response, log lines and errors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestId(pub String);
-
-impl<S: Send + Sync> FromRequestParts<S> for RequestId {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let id = parts.extensions.get().cloned();
-        id.ok_or_else(|| ApiError::internal("a route outside the router asked for the request's id"))
-    }
-}
-
-/// Address of the client.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
 
 /// Wraps every route and the fallback for unknown paths.
 pub(crate) async fn around(State(app): State<App>, mut request: Request, next: Next) -> Response {

@@ -21,22 +21,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::app::{App, Part, router};
+use crate::app::App;
 use crate::connections::{Connection, Connections, Limits, Spare};
 use crate::health::metrics_router;
-use crate::request::Peer;
+use crate::part::Part;
+use crate::request_id::Peer;
+use crate::router::router;
 use crate::shutdown::Shutdown;
 use crate::tls::{self, TlsError};
 use crate::write_timeout::WriteTimeout;
 
 /// Longest wait for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the head of the next request on a connection over which one came with a good key. Others are closed
-/// earlier: see `connections.rs`.
+/// Timeout for the headers of the next request on an authenticated connection. Others are closed earlier: see
+/// `connections.rs`.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest wait for a client to take more of its answer.
+/// Timeout for a client to read more of its response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes that the system holds for a client before it has room for them. Half of it must go in [`WRITE_TIMEOUT`].
+/// Unsent bytes that the kernel buffers for a connection (`TCP_NOTSENT_LOWAT`). Half of them must be sent within
+/// [`WRITE_TIMEOUT`].
 #[cfg(target_os = "linux")]
 const UNSENT_MAX: u32 = 128 << 10;
 /// Timeout for sending responses that are complete when the server stops.
@@ -45,15 +48,15 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const CANCEL_BEFORE: Duration = Duration::from_secs(2);
 /// Timeout for detaching from sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two attempts to accept when the machine has no descriptors left.
+/// Pause between two attempts to accept when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Consecutive failures to accept after which waiting connections are refused instead of left waiting.
 const ACCEPT_ATTEMPTS: u32 = 20;
-/// The answer on a connection for which there is no place.
-const NO_PLACE: &[u8] =
+/// Response on a connection above the connection limit.
+const CONNECTION_LIMIT_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// Why it cannot listen.
+/// Error of listening on an address.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ServeError {
@@ -189,7 +192,7 @@ async fn accept_optional(listener: Option<&Listener>, connections: &Shutdown) {
 async fn accept(listener: &Listener, shutdown: &Shutdown) {
     let (mut spare, mut failures) = (Spare::new(), 0);
     loop {
-        listener.connections.settled().await;
+        listener.connections.wait_for_closing().await;
         match listener.listener.accept().await {
             Ok((stream, peer)) => {
                 failures = 0;
@@ -197,16 +200,16 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                     tracing::debug!(%peer, "connection refused: connection limit reached");
                     if listener.tls.is_none() {
                         // A new connection has room for so few bytes; otherwise the client just sees it closed.
-                        let _ = rustix::io::write(&stream, NO_PLACE);
+                        let _ = rustix::io::write(&stream, CONNECTION_LIMIT_RESPONSE);
                     }
                     continue;
                 };
                 let (tls, router) = (listener.tls.clone(), listener.router.clone());
-                tokio::spawn(connect(stream, peer.ip(), tls, router, connection, shutdown.clone()));
+                tokio::spawn(handle_connection(stream, peer.ip(), tls, router, connection, shutdown.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
-                listener.connections.close_stranger();
+                listener.connections.close_idle_unauthenticated();
                 failures += 1;
                 if failures > ACCEPT_ATTEMPTS {
                     refuse_one(&listener.listener, &mut spare);
@@ -217,12 +220,12 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
     }
 }
 
-/// Takes the connection that waits longest and closes it, where no descriptor is left for it.
+/// Accepts the connection that waits longest and closes it. Uses the spare descriptor, because no other is left.
 fn refuse_one(listener: &TcpListener, spare: &mut Spare) {
     spare.lend(|| drop(listener.poll_accept(&mut Context::from_waker(Waker::noop()))));
 }
 
-async fn connect(
+async fn handle_connection(
     stream: TcpStream,
     peer: IpAddr,
     tls: Option<TlsAcceptor>,
@@ -232,22 +235,22 @@ async fn connect(
 ) {
     // A keystroke's echo must not wait for more to send. A failure means that the connection is gone already.
     let _ = stream.set_nodelay(true);
-    bound_unsent(&stream);
-    let Some(tls) = tls else { return answer(stream, peer, router, connection, &shutdown).await };
+    limit_unsent(&stream);
+    let Some(tls) = tls else { return serve_http(stream, peer, router, connection, &shutdown).await };
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => handshake,
         () = connection.closed() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => answer(stream, peer, router, connection, &shutdown).await,
+        Ok(Ok(stream)) => serve_http(stream, peer, router, connection, &shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, %peer, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
-/// Bounds what the system takes for a client before that has room for it. Without the bound it takes megabytes, and says for
-/// minutes that a slow client took nothing.
-fn bound_unsent(stream: &TcpStream) {
+/// Limits the unsent bytes that the kernel buffers, so that the write timeout notices a slow client. Without the limit the
+/// kernel takes megabytes at once, and then nothing for minutes.
+fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     // A failure means that the connection is gone already.
     let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
@@ -255,7 +258,7 @@ fn bound_unsent(stream: &TcpStream) {
     let _ = stream;
 }
 
-async fn answer<S>(stream: S, peer: IpAddr, router: Router, place: Connection, shutdown: &Shutdown)
+async fn serve_http<S>(stream: S, peer: IpAddr, router: Router, place: Connection, shutdown: &Shutdown)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

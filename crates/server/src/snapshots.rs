@@ -6,12 +6,12 @@ mod conversion;
 mod diff;
 mod files;
 mod list;
-mod owners;
+pub(crate) mod owners;
 mod patches;
 mod snapshot_path;
 mod tree;
 mod upload;
-mod work_limits;
+pub(crate) mod work_limits;
 
 use axum::Router;
 use axum::body::Body;
@@ -32,14 +32,15 @@ pub(crate) use diff::{LIMIT as DIFF_LIMIT, insight_diff, plain_diff};
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
 pub(crate) use tree::open;
-pub(crate) use work_limits::{WorkLimits, WorkPermit};
+pub(crate) use work_limits::WorkPermit;
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::sandboxes::scope;
 use crate::store::blocking;
 

@@ -2,21 +2,24 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::path::Path;
 
+use tokio::task::spawn_blocking;
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_sandbox::{GuestPort, SandboxError, Service};
-use workspace_state::{Store, StoreError};
+use workspace_state::{Store, StoreError, set_notice_handler};
 
-use crate::app::{App, Part};
-use crate::episodes;
+use crate::app::App;
+use crate::episode_recovery;
 use crate::first_key::{self, FirstKeyError, Origin};
 use crate::guests::{self, GuestsError};
 use crate::node;
+use crate::part::Part;
 use crate::private::{self, PrivateError};
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
-use crate::store;
+use crate::store::WALK_LIMITS;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,9 +67,9 @@ pub async fn start(settings: Settings, parts: impl FnOnce(&App) -> Vec<Part>) ->
     private::directory(&settings.workspace_root)?;
     let lock = private::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
-    let store = store::open(&settings.store_dir).await?;
+    let store = open_store(&settings.store_dir).await?;
     let node = node::name(&settings.data_dir)?;
-    episodes::forget_lost(&catalog, &node, &store).await?;
+    episode_recovery::forget_lost(&catalog, &node, &store).await?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
     let port = guests::port(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
@@ -92,4 +95,26 @@ async fn bind(
     let parts = parts(&app);
     let server = Server::bind(app.clone(), parts).await?;
     Ok((app, server))
+}
+
+/// Opens the store, or creates it with access for its owner alone. Other processes may have it open, too.
+async fn open_store(path: &Path) -> Result<Store, StartError> {
+    set_notice_handler(|notice| tracing::warn!("{notice}"));
+    private::directory(path)?;
+    let path = path.to_owned();
+    let opened = spawn_blocking(move || Store::open_or_create(path)).await;
+    Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn walks_of_the_servers_store_are_limited() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open_store(&directory.path().join("store")).await.unwrap();
+        assert_eq!(store.walk_limits(), WALK_LIMITS);
+        assert_eq!(store.with_cancel(store.cancel().child()).walk_limits(), WALK_LIMITS);
+    }
 }

@@ -1,29 +1,17 @@
-//! The store of snapshots: opening it, waiting for it, and what goes wrong with it as errors of the API.
+//! Work on the store of snapshots, and its errors as errors of the API.
 
 use std::error::Error;
-use std::path::Path;
 
 use tokio::task::spawn_blocking;
 use workspace_api::error_codes;
-use workspace_state::{Cancel, Store, StoreError, WalkLimits, set_notice_handler};
+use workspace_state::{Cancel, Store, StoreError, WalkLimits};
 
 use crate::error::ApiError;
 use crate::error_mapping::{is_full, no_room};
-use crate::private;
-use crate::start::StartError;
 
 /// The most that one walk through a workspace or a comparison holds, as much as an archive may have. A sandbox can make
 /// files whose paths have a quarter of a megabyte each, at the price of an inode.
 pub(crate) const WALK_LIMITS: WalkLimits = WalkLimits { entries: 2_000_000, metadata: 512 << 20 };
-
-/// Opens the store, or creates it with access for its owner alone. Other processes may have it open, too.
-pub(crate) async fn open(path: &Path) -> Result<Store, StartError> {
-    set_notice_handler(|notice| tracing::warn!("{notice}"));
-    private::directory(path)?;
-    let path = path.to_owned();
-    let opened = spawn_blocking(move || Store::open_or_create(path)).await;
-    Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))
-}
 
 /// Does work on the store that takes long for a large tree. It is cancelled when the future is dropped, which happens
 /// when the client leaves, and when the server does not wait for it any more.
@@ -103,13 +91,5 @@ mod tests {
         assert_eq!(told.code(), error_codes::TREE_TOO_LARGE);
         let message = told.message();
         assert!(message.contains("more than 7 entries") && message.contains("remove files"), "{message}");
-    }
-
-    #[tokio::test]
-    async fn walks_of_the_servers_store_are_limited() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = open(&directory.path().join("store")).await.unwrap();
-        assert_eq!(store.walk_limits(), WALK_LIMITS);
-        assert_eq!(store.with_cancel(store.cancel().child()).walk_limits(), WALK_LIMITS);
     }
 }

@@ -9,12 +9,13 @@ use workspace_api::error::ErrorBody;
 use workspace_api::system::{GcReport, MachineUsage, NfsStats, SandboxCounts, SystemStats};
 use workspace_catalog::State as SandboxState;
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 
 #[derive(OpenApi)]
 #[openapi(paths(stats, collect))]

@@ -18,13 +18,14 @@ use workspace_api::templates::Template;
 use workspace_sandbox::runtime;
 use workspace_sandbox::template::ImportOptions;
 
-use crate::app::{App, Part};
+use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::error_mapping::{is_full, no_room};
 use crate::extract::{Json, Path};
-use crate::request::RequestId;
+use crate::part::Part;
+use crate::request_id::RequestId;
 use crate::time::time;
 
 /// Idle timeout of an import.

@@ -45,6 +45,7 @@ pub(crate) struct Batch {
 
 #[derive(Default)]
 struct State {
+    /// Objects that were added since the last commit; they need no lookup.
     known: HashSet<(Kind, [u8; 32]), ById>,
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
@@ -140,8 +141,8 @@ impl Batch {
         Ok(id)
     }
 
-    /// Adds an object. An object in `known` is certainly in the batch, so the caller may commit a reference
-    /// to it.
+    /// Adds an object. An object in `known` is in the batch or in the store, so the caller may commit a
+    /// reference to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
         if self.ids_only || self.lock().known.contains(&(kind, *id)) {

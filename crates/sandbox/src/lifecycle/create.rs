@@ -317,7 +317,8 @@ impl Service {
     /// Waits for a permit of the owner.
     async fn acquire_permit(&self, semaphore: &FairSemaphore, creation: &Creation) -> Result<FairPermit> {
         let permit = or_cancelled(&creation.cancel, semaphore.acquire(&creation.creator.owner)).await?;
-        permit.map_err(|_| SandboxError::QueueFull { waiting: 0 })
+        // Closed with the service.
+        permit.map_err(|_| SandboxError::Cancelled)
     }
 
     /// Creates the workspace of a sandbox. Writing a large snapshot takes long, so it has a semaphore of its

@@ -7,7 +7,7 @@ use std::time::Duration;
 use workspace_sandbox::{Runtime, Service};
 
 use super::Readiness;
-use crate::sandboxes::Creations;
+use crate::sandboxes::creations::Creations;
 use crate::settings::{Isolation, Settings};
 
 /// Consecutive failures after which the check fails. A single one may be chance.

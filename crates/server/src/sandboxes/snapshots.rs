@@ -21,10 +21,10 @@ use super::conversion::sandbox_to_api;
 use super::scope;
 use crate::app::App;
 use crate::audit::Entry;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
-use crate::request::RequestId;
+use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
 

@@ -19,7 +19,7 @@ use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
 use super::tree::open;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::sandboxes::scope;

@@ -14,7 +14,7 @@ use super::content::Content;
 use super::snapshot_path::SnapshotPath;
 use super::work_limits::WorkLimits;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::sandboxes::scope;
 use crate::store::with_store;

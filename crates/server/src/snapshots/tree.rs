@@ -9,7 +9,7 @@ use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, 
 use super::conversion::{check_page, entry_to_api, skipped};
 use super::snapshot_path::SnapshotPath;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Query};
 use crate::sandboxes::scope;

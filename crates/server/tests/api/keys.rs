@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
 use workspace_catalog::Catalog;
 use workspace_server::first_key::{self, FirstKeyError, Origin};
-use workspace_server::{Settings, auth};
+use workspace_server::{Settings, key_hash};
 
 use crate::support::{KEY, Server, given};
 
@@ -64,7 +64,7 @@ fn is_good(data: &TempDir, key: &str) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();
-        let found = catalog.api_keys().find_by_hash(&auth::hash(key)).await.unwrap();
+        let found = catalog.api_keys().find_by_hash(&key_hash::hash(key)).await.unwrap();
         catalog.close().await;
         found.is_some()
     })

@@ -1,0 +1,46 @@
+//! The caller of a request, as described by its API key.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use workspace_api::error_codes;
+use workspace_api::keys::KeyLimits;
+use workspace_catalog::Role;
+
+use crate::error::ApiError;
+
+/// Authenticated caller, as described by its key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caller {
+    /// The key.
+    pub key_id: String,
+    /// Owner whose sandboxes and snapshots the key gives access to.
+    pub owner: String,
+    /// Role of the key.
+    pub role: Role,
+    /// Limits of the key.
+    pub limits: KeyLimits,
+    /// The beginning of the key's hash, for the audit log.
+    pub user: String,
+}
+
+impl Caller {
+    /// Returns true for admin keys.
+    pub fn is_admin(&self) -> bool {
+        self.role == Role::Admin
+    }
+
+    /// Fails with `FORBIDDEN` unless the key is an admin's.
+    pub fn require_admin(&self) -> Result<(), ApiError> {
+        let refused = || ApiError::new(error_codes::FORBIDDEN, "only admin keys may do this");
+        self.is_admin().then_some(()).ok_or_else(refused)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get().cloned();
+        caller.ok_or_else(|| ApiError::internal("a route without authentication asked for the caller"))
+    }
+}

@@ -1,0 +1,97 @@
+//! A cache of callers by the hash of their key.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use workspace_catalog::{ApiKey, Catalog};
+
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::key_hash::short;
+
+/// Time for which a key is cached. Another node that shares the catalog may revoke it meanwhile.
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
+const CACHE_ENTRIES_MAX: usize = 10_000;
+
+/// Callers whose keys were seen lately.
+#[derive(Debug, Default)]
+pub(crate) struct CallerCache {
+    inner: Mutex<CachedCallers>,
+}
+
+#[derive(Debug, Default)]
+struct CachedCallers {
+    callers: HashMap<String, (Caller, Instant)>,
+    /// Grows with every revocation, so that a lookup that began before it leaves nothing here.
+    revocations: u64,
+}
+
+impl CallerCache {
+    /// Finds the caller by the hash of the key.
+    pub(crate) async fn find(&self, catalog: &Catalog, hash: &str) -> Result<Option<Caller>, ApiError> {
+        let began = {
+            let cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((caller, at)) = cached.callers.get(hash)
+                && at.elapsed() < CACHE_LIFETIME
+            {
+                return Ok(Some(caller.clone()));
+            }
+            cached.revocations
+        };
+        let Some(key) = catalog.api_keys().find_by_hash(hash).await? else { return Ok(None) };
+        let caller = caller(key)?;
+        self.keep(hash, &caller, began);
+        Ok(Some(caller))
+    }
+
+    fn keep(&self, hash: &str, caller: &Caller, began: u64) {
+        let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.revocations != began {
+            return;
+        }
+        if cached.callers.len() >= CACHE_ENTRIES_MAX {
+            cached.callers.clear();
+        }
+        cached.callers.insert(hash.to_owned(), (caller.clone(), Instant::now()));
+    }
+
+    /// Forgets a key that was revoked.
+    pub(crate) fn forget(&self, key_id: &str) {
+        let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.revocations += 1;
+        cached.callers.retain(|_, (caller, _)| caller.key_id != key_id);
+    }
+}
+
+fn caller(key: ApiKey) -> Result<Caller, ApiError> {
+    let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
+    Ok(Caller { key_id: key.id, owner: key.owner, role: key.role, limits, user: short(&key.hash) })
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_api::keys::KeyLimits;
+    use workspace_catalog::Role;
+
+    use super::*;
+
+    #[test]
+    fn a_lookup_that_began_before_a_revocation_is_not_believed() {
+        let caller = Caller {
+            key_id: "key-1".into(),
+            owner: "a".into(),
+            role: Role::User,
+            limits: KeyLimits::default(),
+            user: "0".into(),
+        };
+        let cache = CallerCache::default();
+        let count = || cache.inner.lock().unwrap().callers.len();
+        cache.keep("0", &caller, 0);
+        assert_eq!(count(), 1);
+        cache.forget("key-1");
+        assert_eq!(count(), 0);
+        cache.keep("0", &caller, 0);
+        assert_eq!(count(), 0);
+    }
+}

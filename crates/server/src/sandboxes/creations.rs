@@ -1,0 +1,111 @@
+//! Statistics of sandbox creations, for metrics and readiness.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use workspace_api::error_codes;
+use workspace_sandbox::Service;
+
+use super::conversion::Choices;
+use crate::error::ApiError;
+use crate::metrics::{Histogram, head};
+
+/// Statistics of sandbox creations.
+#[derive(Debug, Default)]
+pub(crate) struct Creations {
+    took: Mutex<Histogram>,
+    failures: Mutex<Failures>,
+}
+
+/// Creations that failed since the last success.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    last: Option<(Instant, String)>,
+}
+
+impl Creations {
+    pub(super) fn observe(&self, choices: Choices, took: Duration, error: Option<&ApiError>) {
+        let Some(error) = error else {
+            self.took.lock().unwrap_or_else(PoisonError::into_inner).observe(took.as_secs_f64());
+            *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Failures::default();
+            return;
+        };
+        if is_of_server(error, choices) {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.count = failures.count.saturating_add(1);
+            failures.last = Some((Instant::now(), error.message().to_owned()));
+        }
+    }
+
+    /// Returns the message of the last failure if at least `least` consecutive creations failed, the last of
+    /// them at most `recent` ago. After that, a server without requests for sandboxes counts as ready again.
+    pub(crate) fn failing(&self, least: u32, recent: Duration) -> Option<String> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, message) = failures.last.as_ref()?;
+        (failures.count >= least && at.elapsed() <= recent).then(|| message.clone())
+    }
+}
+
+/// Returns true if a creation failed because of the server. A template or snapshot may be too large for any
+/// disk, and limits of the caller's own may be too small.
+fn is_of_server(error: &ApiError, choices: Choices) -> bool {
+    match error.code() {
+        error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
+        error_codes::STORAGE_FULL | error_codes::INTERNAL_ERROR | error_codes::SANDBOX_CREATION_FAILED => {
+            choices == Choices::OfServer
+        }
+        _ => false,
+    }
+}
+
+/// Renders the metrics of sandboxes.
+pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
+    head(text, "sandbox_total", "gauge", "Sandboxes by state.");
+    for (state, count) in service.counts() {
+        // Writing into a `String` does not fail.
+        let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
+    }
+    head(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
+    let _ = writeln!(text, "sandbox_warm_pool {}", service.warm_pool_size());
+    let name = "sandbox_create_duration_seconds";
+    head(text, name, "histogram", "Time to create a sandbox.");
+    creations.took.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use workspace_api::sandboxes::CreateSandbox;
+
+    use super::*;
+
+    #[test]
+    fn failures_of_what_a_caller_chose_do_not_count() {
+        let observed = |order: serde_json::Value, code| {
+            let creations = Creations::default();
+            let order: CreateSandbox = serde_json::from_value(order).unwrap();
+            let error = ApiError::new(code, "a test");
+            for _ in 0..2 {
+                creations.observe(Choices::of(&order), Duration::ZERO, Some(&error));
+            }
+            creations.failing(2, Duration::from_secs(60)).is_some()
+        };
+        let usual = json!({"template": "base", "name": "a", "timeout_seconds": 60});
+        for code in
+            [error_codes::STORAGE_FULL, error_codes::INTERNAL_ERROR, error_codes::SANDBOX_CREATION_FAILED]
+        {
+            assert!(observed(usual.clone(), code), "{code:?}");
+            for chosen in [
+                json!({"template": "python"}),
+                json!({"template": "base", "snapshot": "01"}),
+                json!({"template": "base", "resources": {"disk": "1m"}}),
+            ] {
+                assert!(!observed(chosen.clone(), code), "{chosen} {code:?}");
+                assert!(observed(chosen, error_codes::RUNTIME_UNAVAILABLE));
+            }
+        }
+        assert!(!observed(usual, error_codes::INVALID_REQUEST));
+    }
+}
