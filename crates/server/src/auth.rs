@@ -129,7 +129,7 @@ fn route(parts: &Parts) -> Option<&str> {
 }
 
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, ApiError> {
-    let (class, rates) = (Class::of(&parts.method, route(parts)), rates(&caller, app));
+    let (class, rates) = (Class::of(&parts.method, route(parts)), rates(caller, app));
     check(app.limiter.refusals(&caller.key_id, rates), "refused requests", Class::Refused)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
