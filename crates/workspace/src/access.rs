@@ -2,7 +2,8 @@
 //!
 //! An agent may remove its own user's permission to read a file or directory (mode 000, 0300). A server that
 //! runs as root reads it all the same. A server of an ordinary user opens it through a helper process in the
-//! holder's namespaces, which has capabilities over the user's files; no mode is changed for this.
+//! user namespace that the namespace holder keeps; there the helper has capabilities over the user's files.
+//! Reading changes no mode. Writing to a directory without permission changes its mode for that moment.
 
 use std::ffi::CString;
 use std::io;
@@ -137,7 +138,7 @@ fn change_keeping_times(
     };
     let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
     match work(directory) {
-        // The owner may change its mode.
+        // The directory is ours, so its mode can be changed for this moment.
         Err(Errno::ACCESS) => {
             fchmod(directory, mode | Mode::RWXU)?;
             let done = work(directory);

@@ -27,11 +27,12 @@ use scan::Found;
 
 /// Time that killed processes may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that killed processes may take if only bound ones are ended: a loop that enters a directory binds new
-/// ones all the time, and they are looked for again while everything is frozen.
+/// The same timeout if only bound processes are ended. It is shorter, because new ones may keep appearing, and
+/// the caller looks again while the sandbox is frozen.
 const BOUND_KILL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Interval of checking processes that are being ended: at first, and at most.
+/// First interval of checking processes that are being ended; it doubles up to [`POLL_INTERVAL_MAX`].
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Longest interval of checking processes that are being ended.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
 /// Lists the processes that use a workspace, or ends them.
@@ -44,8 +45,8 @@ pub(crate) struct WorkspaceUsersTask {
     whose: Users,
 }
 
-/// Lists the processes that use the workspace of a sandbox. `process` is its first process, which is never
-/// listed, nor are the processes that supervise commands.
+/// Lists the processes that would keep the old workspace of a sandbox if it were replaced ([`Users::Bound`]).
+/// `process` is its first process, which is never listed, nor are the processes that supervise commands.
 pub fn users(holder: &Holder, process: &Process) -> Result<Vec<User>> {
     request(holder, process, None, Users::Bound)
 }
