@@ -186,7 +186,10 @@ impl Sandbox<'_> {
 impl Drop for Sandbox<'_> {
     fn drop(&mut self) {
         self.process.kill();
-        wait_until("the sandbox ends", || !self.process.is_running());
+        // A test that failed may have left it frozen: a second panic would hide the first, and end all other tests.
+        if !std::thread::panicking() {
+            wait_until("the sandbox ends", || !self.process.is_running());
+        }
     }
 }
 

@@ -73,17 +73,17 @@ impl PartialStore {
     /// Makes nodes readable that only one side has, and all times. Returns the number of directory nodes
     /// among them.
     fn add_differing(&self, old: &NodeMap, new: &NodeMap) -> usize {
-        let mut with_added = 0;
+        let mut directories = 0;
         for (nodes, other) in [(old, new), (new, old)] {
             for (id, node) in nodes.0.borrow().iter() {
                 let times = matches!(node[0], TAG_TIMES | TAG_TIMES_PAGE);
                 if times || !other.0.borrow().contains_key(id) {
                     self.add(nodes, *id);
-                    with_added += usize::from(!times);
+                    directories += usize::from(!times);
                 }
             }
         }
-        with_added
+        directories
     }
 
     fn tree(&self, directory: Directory) -> Tree {
