@@ -6,6 +6,7 @@
 mod args;
 mod bigfile;
 mod engine;
+mod failure;
 mod hashes;
 mod history;
 mod layouts;
@@ -17,15 +18,12 @@ mod text;
 mod tree;
 mod workspaces;
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use args::Args;
+use failure::Failure;
 use history::History;
 use plan::{Parameters, Plan};
-
-/// Error that ends the program with its message; threads of a measurement return it.
-type Failure = Box<dyn Error + Send + Sync>;
 
 const USAGE: &str = "\
 usage: workspace-bench COMMAND …

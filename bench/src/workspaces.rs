@@ -18,9 +18,9 @@ use workspace_state::{
 };
 use workspace_workspace::{Choice, Kind, LazyCommand, Materialize, New, Options, Workspaces};
 
-use crate::Failure;
 use crate::args::Args;
 use crate::engine::regular_paths;
+use crate::failure::Failure;
 use crate::plan::{Parameters, Plan};
 
 /// Argument with which this program serves a lazy view.

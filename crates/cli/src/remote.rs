@@ -26,6 +26,7 @@ pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};
 pub(crate) use server_url::{ServerUrl, local_data};
 
+use crate::args::Server;
 use crate::error::{CommandError, Result};
 
 /// Runs what waits for a server, on this thread.
@@ -36,4 +37,10 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
             .hint("the system may have run out of open files or processes")
     })?;
     runtime.block_on(work)
+}
+
+/// Runs requests to a server, on this thread.
+pub(crate) fn with_client<T>(server: &Server, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+    let client = Client::new(ServerUrl::new(server)?);
+    block_on(work(&client))
 }

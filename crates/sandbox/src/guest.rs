@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod connection_limit;
+pub(crate) mod endpoint;
 pub(crate) mod handle;
 pub(crate) mod handover;
 pub(crate) mod identity;

@@ -4,6 +4,7 @@
 //! and ends it with everything that it started. Sandboxes are identified by their id: state of a runtime is
 //! kept where it outlives the server. All runtimes pass the same tests.
 
+mod actions;
 mod built_in;
 mod docker;
 mod egress;
@@ -43,7 +44,7 @@ pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
 pub use workspace_host::workspace_users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
-use crate::guest::tcp::ServerEndpoint;
+use crate::guest::endpoint::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -283,8 +284,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let _ = (id, dir, end);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::USERS, reason })
+        let reason = actions::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::USERS, reason })
     }
 
     /// Bytes of a sandbox's workspace in deleted files that are still open. Zero where the sandbox's
@@ -299,16 +300,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// one keep it.
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+        let reason = actions::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
     /// Returns true if `workspace` is the workspace of a running sandbox, after a swap with an unknown
     /// outcome: the process that did it may have died, or not have answered.
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = outside::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: outside::SWAP, reason })
+        let reason = actions::CANNOT.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
     /// Returns the end of the guest agent's log, for an error message.

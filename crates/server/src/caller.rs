@@ -5,6 +5,7 @@ use axum::http::request::Parts;
 use workspace_api::error_codes;
 use workspace_api::keys::KeyLimits;
 use workspace_catalog::Role;
+use workspace_sandbox::Scope;
 
 use crate::error::ApiError;
 
@@ -43,4 +44,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         let caller = parts.extensions.get().cloned();
         caller.ok_or_else(|| ApiError::internal("a route without authentication asked for the caller"))
     }
+}
+
+/// Returns the sandboxes that a caller sees: all for admins, else their own.
+pub(crate) fn scope(caller: &Caller) -> Scope {
+    if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
 }

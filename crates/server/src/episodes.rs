@@ -24,12 +24,11 @@ use workspace_state::{
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::caller::{Caller, scope};
+use crate::error::{ApiError, wrong_cursor};
 use crate::extract::{Json, Path, Query};
 use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
 use crate::store::{blocking, with_store};
 use crate::time::moment;

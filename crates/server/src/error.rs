@@ -87,6 +87,12 @@ impl ApiError {
     }
 }
 
+/// Creates the error for a cursor that is invalid, or given together with a page.
+pub(crate) fn wrong_cursor() -> ApiError {
+    let message = "cursor: what `next` of a page says is allowed, without `page`";
+    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         // Every status of the table is one.

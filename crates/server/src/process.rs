@@ -25,13 +25,13 @@ use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::owner_memory::Held;
 use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::{idempotency_key, scope};
+use crate::sandboxes::idempotency_key;
 use crate::stream;
 use crate::time::time;
 

@@ -8,11 +8,10 @@ use workspace_api::error::ErrorBody;
 use workspace_api::processes::{Process, ProcessList};
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::part::Part;
-use crate::sandboxes::scope;
 
 #[derive(OpenApi)]
 #[openapi(paths(list))]

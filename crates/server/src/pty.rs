@@ -18,13 +18,12 @@ use workspace_sandbox::{Size, TerminalRequest};
 
 use crate::app::{App, TERMINAL_CONNECTIONS_MAX};
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::scope;
 
 const MESSAGE_MAX: usize = 1 << 20;
 

@@ -21,14 +21,14 @@ use workspace_api::sandboxes::{
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept, Scope};
+use workspace_sandbox::{Creator, FORKS_MAX, Kept};
 
 use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::caller::{Caller, scope};
+use crate::error::{ApiError, wrong_cursor};
 use crate::extract::{Json, Path, Query};
 use crate::part::Part;
 use crate::request_id::RequestId;
@@ -68,11 +68,6 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
     Part { open: Router::new(), closed: routes, document: Document::openapi() }
-}
-
-/// Returns the sandboxes that a caller sees: all for admins, else their own.
-pub(crate) fn scope(caller: &Caller) -> Scope {
-    if caller.is_admin() { Scope::All } else { Scope::Owner(caller.owner.clone()) }
 }
 
 /// Create a sandbox.
@@ -165,12 +160,6 @@ async fn list(
 fn parse_cursor(cursor: &str, page: Option<u32>) -> Result<(i64, String), ApiError> {
     let parsed = cursor.split_once('.').and_then(|(time, id)| Some((time.parse().ok()?, id.to_owned())));
     parsed.filter(|_| page.is_none()).ok_or_else(wrong_cursor)
-}
-
-/// Creates the error for a cursor that is invalid, or given together with a page.
-pub(crate) fn wrong_cursor() -> ApiError {
-    let message = "cursor: what `next` of a page says is allowed, without `page`";
-    ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "cursor")
 }
 
 fn wrong_state(word: &str) -> ApiError {

@@ -4,12 +4,14 @@
 //! from there. Whatever is wrong is said at once, not one mistake per start.
 
 mod check;
+mod error;
 mod file;
 mod page;
 mod source;
 mod table;
 mod value;
 
+pub use error::{SettingsError, Wrong};
 pub use page::page;
 pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
@@ -43,27 +45,6 @@ pub enum Fallback {
     Absent(&'static str),
     /// Found out at start, described in words.
     Found(&'static str, fn(&HostEnvironment) -> Option<String>),
-}
-
-/// All errors in the settings.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct SettingsError(pub Vec<Wrong>);
-
-/// An error in the settings.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say it")]
-pub enum Wrong {
-    #[error("{name} is {value}; allowed: {allowed}")]
-    Value { name: String, value: String, allowed: &'static str },
-    #[error("{name} is not set, and its default cannot be found: {reason}")]
-    Missing { name: String, reason: &'static str },
-    #[error("the settings file has no setting `{key}`{hint}")]
-    Unknown { key: String, hint: String },
-    #[error("cannot read the settings file {path}: {reason}")]
-    File { path: String, reason: String },
-    #[error("{0}")]
-    Together(String),
 }
 
 impl Settings {

@@ -36,12 +36,11 @@ pub(crate) use work_limits::WorkPermit;
 
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::part::Part;
 use crate::request_id::RequestId;
-use crate::sandboxes::scope;
 use crate::store::blocking;
 
 #[derive(OpenApi)]

@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 use workspace_api::sandboxes::{DeletedSandbox, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
 
 use super::table;
-use crate::args::{SandboxCommand, Server};
+use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find, list};
+use crate::remote::{Client, find, list, with_client};
 use crate::text::shown_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
         SandboxCommand::Ls(args) => {
             let narrowed = narrowed(args.state.as_deref(), &args.labels)?;
-            let found = with(&args.server, async |client| list(client, &narrowed).await)?;
+            let found = with_client(&args.server, async |client| list(client, &narrowed).await)?;
             super::ps::sandboxes(context, &found, false)
         }
         SandboxCommand::Create(args) => {
@@ -29,23 +29,23 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             show(context, &made, |made| vec![made.id.clone()])
         }
         SandboxCommand::Get(args) => {
-            let found = with(&args.server, async |client| one(client, &args.sandbox, "").await)?;
+            let found = with_client(&args.server, async |client| one(client, &args.sandbox, "").await)?;
             get(context, &found)
         }
-        SandboxCommand::Rm(args) => with(&args.server, async |client| {
+        SandboxCommand::Rm(args) => with_client(&args.server, async |client| {
             remove(context, client, &args.sandboxes, args.keep_workspace).await
         }),
         SandboxCommand::Extend { sandbox, by, server } => {
-            let extended = with(&server, async |client| extend(client, &sandbox, by).await)?;
+            let extended = with_client(&server, async |client| extend(client, &sandbox, by).await)?;
             show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
         }
         SandboxCommand::Label { sandbox, labels, server } => {
             let changes = labels.iter().map(|label| change(label)).collect::<Result<Vec<_>>>()?;
-            let labelled = with(&server, async |client| relabel(client, &sandbox, &changes).await)?;
+            let labelled = with_client(&server, async |client| relabel(client, &sandbox, &changes).await)?;
             show(context, &labelled, lines_of_labels)
         }
         SandboxCommand::Stats(args) => {
-            let stats = with(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
+            let stats = with_client(&args.server, async |client| one(client, &args.sandbox, "/stats").await)?;
             self::stats(context, &stats)
         }
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
@@ -54,11 +54,6 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         SandboxCommand::Changes(args) => changes::list(context, &args),
         SandboxCommand::Diff(args) => changes::patch(context, &args),
     }
-}
-
-fn with<T>(server: &Server, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
-    let client = Client::new(ServerUrl::new(server)?);
-    block_on(work(&client))
 }
 
 fn show<T: Serialize>(

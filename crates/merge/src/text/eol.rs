@@ -1,6 +1,6 @@
 //! Line endings of conflict markers.
 
-use super::Chunk;
+use super::chunk::Chunk;
 use super::lines::Lines;
 
 /// Returns whether conflict markers end in CR LF, as the surrounding lines do.

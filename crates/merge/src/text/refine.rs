@@ -1,7 +1,8 @@
 //! Refinement of conflicts for display.
 
 use super::changes::{DiffLimits, compare};
-use super::{Chunk, ChunkKind, TextMerge};
+use super::TextMerge;
+use super::chunk::{Chunk, ChunkKind};
 
 /// Conflicts with at most this number of lines between them are shown as one.
 const JOIN_DISTANCE: usize = 3;

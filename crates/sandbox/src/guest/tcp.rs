@@ -21,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::guest::connection_limit::{ConnectionPermit, ConnectionQuota, Identified, LimitedStream};
+use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::identity::Identity;
 use crate::guest::listener::{GuestHandler, GuestService, REGISTER_TIMEOUT, server};
 
@@ -39,17 +40,6 @@ pub struct GuestPort {
     listener: TcpListener,
     identity: Identity,
     endpoint: ServerEndpoint,
-}
-
-/// Address of the port for guest agents.
-#[derive(Debug, Clone)]
-pub struct ServerEndpoint {
-    /// Host and port to connect to, if they are not those that the runtime finds.
-    pub(crate) advertised: Option<(String, u16)>,
-    /// Port that the server listens on.
-    pub(crate) port: u16,
-    /// Certificates that agents trust, in DER.
-    pub(crate) trusted: Vec<Vec<u8>>,
 }
 
 impl GuestPort {

@@ -31,7 +31,8 @@ use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
+use super::actions::{SWAP, USERS};
+use super::outside::{self, first_process};
 use super::{
     Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
     paused,

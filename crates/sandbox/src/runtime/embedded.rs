@@ -16,7 +16,8 @@ use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
-use super::outside::{self, SWAP, USERS};
+use super::actions::{SWAP, USERS};
+use super::outside;
 use super::watched::ended;
 use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
 use crate::leaf_mutex::LeafMutex;

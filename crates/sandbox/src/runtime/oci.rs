@@ -24,7 +24,8 @@ use workspace_host::{HostError, Process, cgroup, freeze};
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
+use super::actions::{CANNOT, SWAP, USERS};
+use super::outside::{self, first_process};
 use super::watched::ended;
 use super::{
     Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
@@ -155,7 +156,7 @@ impl Oci {
         let pid = self.running(id).await?.ok_or_else(gone)?;
         let first = first_process(pid.as_raw_nonzero().get(), dir);
         let first = first.map_err(|error| self.failed(action, &error))?;
-        first.ok_or_else(|| self.failed(action, &outside::CANNOT))
+        first.ok_or_else(|| self.failed(action, &CANNOT))
     }
 
     /// Runs a blocking action on the first process of a sandbox.

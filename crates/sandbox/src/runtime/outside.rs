@@ -14,13 +14,6 @@ use workspace_host::{HostError, Process, settle_swap_preowned, swap_preowned};
 use super::guest::User;
 use crate::sandbox_dir::SandboxDir;
 
-/// Action in errors of [`workspace_users`].
-pub(super) const USERS: &str = "find who uses a workspace";
-/// Action in errors of a swap.
-pub(super) const SWAP: &str = "replace a workspace";
-/// Reason of a runtime without access to the mounts of its sandboxes.
-pub(super) const CANNOT: &str = "it cannot reach the mounts of its sandboxes here";
-
 /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
 pub(super) fn workspace_users(
     holder: &Holder,

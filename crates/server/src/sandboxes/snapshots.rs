@@ -18,10 +18,9 @@ use workspace_sandbox::{Creator, Fork, NewCommit, Pause, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
 use super::conversion::sandbox_to_api;
-use super::scope;
 use crate::app::App;
 use crate::audit::Entry;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request_id::RequestId;

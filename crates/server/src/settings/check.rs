@@ -1,6 +1,8 @@
 //! Constraints between settings.
 
-use super::{GuestTransport, RuntimeKind, Settings, Wrong};
+use super::error::Wrong;
+use super::table::Settings;
+use super::value::{GuestTransport, RuntimeKind};
 
 /// Returns all contradictions between settings.
 pub(super) fn together(settings: &Settings) -> Vec<Wrong> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::source::Part;
-use super::{TABLE, Wrong};
+use super::error::Wrong;
+use super::table::TABLE;
 
 /// Parses a settings file. Returns the settings, and entries that are none.
 pub(super) fn parse(text: &str) -> (BTreeMap<String, Part>, Vec<Wrong>) {

@@ -11,8 +11,7 @@ use workspace_api::snapshots::{
 use workspace_state::{Entry, ImportReport, Node, NodeKind, Snapshot as Record, SnapshotId, quote_path};
 
 use super::diff::{LIMIT, LIMIT_MAX};
-use crate::error::ApiError;
-use crate::sandboxes::wrong_cursor;
+use crate::error::{ApiError, wrong_cursor};
 use crate::time::moment;
 
 /// Largest page of a directory or of episodes.

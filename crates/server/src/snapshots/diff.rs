@@ -19,10 +19,9 @@ use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
 use super::tree::open;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::sandboxes::scope;
 use crate::store::with_store;
 
 /// Default number of differences in a response.

@@ -14,9 +14,8 @@ use super::content::Content;
 use super::snapshot_path::SnapshotPath;
 use super::work_limits::WorkLimits;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
-use crate::sandboxes::scope;
 use crate::store::with_store;
 
 /// Get the content of a file, or a range of it.

@@ -9,10 +9,9 @@ use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, 
 use super::conversion::{check_page, entry_to_api, skipped};
 use super::snapshot_path::SnapshotPath;
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Query};
-use crate::sandboxes::scope;
 use crate::store::{no_snapshot, with_store};
 
 /// List the root directory of a snapshot.

@@ -11,12 +11,11 @@ use workspace_state::{ChangeCode, InsightDiff, unquote_path};
 use super::super::diff::{print_insight, shown, word};
 use super::super::exec::refuse_json;
 use super::snapshots::warn;
-use super::with;
 use crate::args::{SandboxChanges, SandboxOne};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
-use crate::remote::{Client, RequestError, find};
+use crate::remote::{Client, RequestError, find, with_client};
 use crate::text::print_stderr;
 
 /// Largest number of changes in one response.
@@ -25,7 +24,7 @@ const LIMIT: usize = 10_000;
 const TRUNCATED: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
-    let changes: api::SandboxChanges = with(&args.server, async |client| {
+    let changes: api::SandboxChanges = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
         client.get(&path).await
     })?;
@@ -104,7 +103,7 @@ fn code(change: ChangeKind) -> ChangeCode {
 pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome> {
     refuse_json(context, "a patch")?;
     let output = &mut context.output;
-    let is_short = with(&args.server, async |client| {
+    let is_short = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, "patch=true&").await?;
         let response = client.open_with_head(&path, None).await.map_err(|failure| client.explain(failure))?;
         let is_short = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");

@@ -8,11 +8,11 @@ use workspace_api::sandbox_snapshots::{
 use workspace_api::snapshots::SkippedEntry;
 
 use super::super::exec::pairs;
-use super::{show, with};
+use super::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, find};
+use crate::remote::{Client, find, with_client};
 use crate::text::print_stderr;
 
 /// Posts to a path below a sandbox.
@@ -33,7 +33,7 @@ pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outc
         durability: if args.buffered { Durability::Buffered } else { Durability::Synced },
     };
     let made: CommittedSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
+        with_client(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
     warn(&made.skipped);
     show(context, &made, |made| vec![made.snapshot.id.clone()])
 }
@@ -48,7 +48,7 @@ pub(super) fn warn(skipped: &[SkippedEntry]) {
 pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Outcome> {
     let body = RestoreSandbox { snapshot: args.snapshot.clone(), force: !args.no_force };
     let restored: RestoredSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
+        with_client(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
     for process in &restored.ended {
         print_stderr(&format!("note: ended {} {} ({})", process.pid, process.command, process.why));
     }
@@ -63,6 +63,6 @@ pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome>
         message: args.message.clone().unwrap_or_default(),
     };
     let forked: ForkedSandbox =
-        with(&args.server, async |client| post(client, &args.sandbox, "fork", &body).await)?;
+        with_client(&args.server, async |client| post(client, &args.sandbox, "fork", &body).await)?;
     show(context, &forked, |forked| forked.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect())
 }

@@ -12,10 +12,10 @@ use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, pr
 
 use super::super::report::{SkippedFields, warn_skipped};
 use super::super::run;
-use super::with;
 use crate::args::SandboxCreate;
 use crate::context::Context;
 use crate::error::{CommandError, Result, io_hint};
+use crate::remote::with_client;
 
 /// Buffer size for writing an archive.
 const PIECE: usize = 256 << 10;
@@ -23,7 +23,7 @@ const PIECE: usize = 256 << 10;
 /// Creates a sandbox.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
     let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
-    with(&args.server, async |client| {
+    with_client(&args.server, async |client| {
         let mut request = run::create_request(&args.options, args.timeout);
         request.snapshot.clone_from(&args.content.snapshot);
         request.provider = args.content.provider.as_ref().and_then(name);
