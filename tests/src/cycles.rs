@@ -170,7 +170,10 @@ mod tests {
         let found = cycles_of(
             "macros",
             &[
-                ("main.rs", "mod part; const LIMIT: u32 = 1; fn main() { println!(\"{}\", part::inner::text()) }"),
+                (
+                    "main.rs",
+                    "mod part; const LIMIT: u32 = 1; fn main() { println!(\"{}\", part::inner::text()) }",
+                ),
                 ("part/mod.rs", "pub mod inner;"),
                 ("part/inner.rs", "use self::deeper::Deep; mod deeper; pub fn text() -> u32 { Deep::new() }"),
                 ("part/inner/deeper.rs", "pub struct Deep; fn f() { assert_eq!([crate::LIMIT], [1]) }"),

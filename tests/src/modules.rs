@@ -240,7 +240,8 @@ fn is_test(attributes: &[Attribute]) -> bool {
 
 fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     let attribute = attributes.iter().find(|it| it.path().is_ident("path"))?;
-    let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) = &attribute.meta.require_name_value().ok()?.value
+    let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) =
+        &attribute.meta.require_name_value().ok()?.value
     else {
         return None;
     };

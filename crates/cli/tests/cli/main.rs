@@ -17,8 +17,6 @@ mod merge_driver;
 mod merged_trees;
 mod merges;
 mod pipes;
-#[path = "../../../sandbox/tests/service/ports.rs"]
-mod ports;
 mod real_path_views;
 mod real_paths;
 mod redact;

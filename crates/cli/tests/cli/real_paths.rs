@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+use workspace_test_support::skip;
+
 use crate::server::soon;
 use crate::support::{Ran, succeed, wait};
 use crate::terminal::Terminal;
@@ -558,7 +560,7 @@ fn access_control_lists_are_kept() {
         let at = |name: &str| user.place.path("project").join(name);
         let set = setxattr(at("file"), FILE, &list, XattrFlags::empty());
         if set == Err(rustix::io::Errno::NOTSUP) {
-            eprintln!("skipped, the filesystem has no access control lists");
+            skip("the filesystem has no access control lists");
             continue;
         }
         set.unwrap();

@@ -9,10 +9,13 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, geteuid};
 use workspace_host::HostErrorKind;
 use workspace_host::network::{Egress, Uplink};
+use workspace_test_support::network::{
+    self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
+};
+use workspace_test_support::{requires, wait_until};
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 use crate::launcher::signal;
-use crate::test_network::{self, BULK, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address};
 
 const WITH_PASTA: &str = "in-test-network-with-pasta";
 const WITH_SLIRP: &str = "in-test-network-with-slirp4netns";
@@ -53,13 +56,14 @@ fn the_reason_names_what_an_ordinary_user_lacks() {
 }
 
 fn in_test_network(word: &str) -> Result<(), Failed> {
-    let missing = |program: &str| !Path::new("/usr/bin").join(program).exists();
-    if ["pasta", "slirp4netns", "ip"].into_iter().any(missing) {
-        assert!(std::env::var_os("CI").is_none(), "passt, slirp4netns and iproute2 are needed");
-        eprintln!("not tested: passt, slirp4netns and iproute2 are needed");
+    let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
+    if !requires(
+        ["pasta", "slirp4netns", "ip"].into_iter().all(is_installed),
+        "passt, slirp4netns and iproute2",
+    ) {
         return Ok(());
     }
-    let status = test_network::in_own_network(&[word])?;
+    let status = network::in_own_network(&[word])?;
     if status.success() { Ok(()) } else { Err(Failed::from("see above")) }
 }
 

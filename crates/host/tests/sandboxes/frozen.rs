@@ -7,8 +7,9 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_host::freeze::{FreezeMethod, Frozen, freeze, thaw};
 use workspace_host::{Process, cgroup};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 use crate::launcher::{children, runs, signal, start};
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -13,6 +13,7 @@ use workspace_host::Holder;
 use workspace_host::launch::{Launch, Launched, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
+use workspace_test_support::wait_until;
 
 /// Command that the guest handles itself.
 pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors on their way";
@@ -190,15 +191,5 @@ impl Drop for Sandbox<'_> {
         if !std::thread::panicking() {
             wait_until("the sandbox ends", || !self.process.is_running());
         }
-    }
-}
-
-/// Waits until a condition is true.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !look() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -3,8 +3,9 @@
 use libtest_mimic::Trial;
 use workspace_host::Holder;
 use workspace_host::Process;
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 use crate::launcher::{runs, start};
 
 pub(crate) fn trials() -> Vec<Trial> {

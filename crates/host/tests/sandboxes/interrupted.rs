@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_host::{Process, cgroup};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 use crate::launcher::{children, runs, signal, start};
 
 pub(crate) fn trials() -> Vec<Trial> {

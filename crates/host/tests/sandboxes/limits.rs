@@ -10,8 +10,9 @@ use workspace_host::Process;
 use workspace_host::cgroup;
 use workspace_host::limits::{Limit, Limits};
 use workspace_host::probe;
+use workspace_test_support::{skip, wait_until};
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 use crate::launcher::start_after;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -194,8 +195,7 @@ fn has_cgroups_v2_only() -> bool {
 /// Launches several sandboxes from a server whose own processes are in its cgroup.
 fn a_server_moves_out_of_its_own_cgroup() {
     if !has_cgroups_v2_only() {
-        eprintln!("not tested here: only the second version of cgroups has this rule");
-        return;
+        return skip("only cgroups v2 have this rule");
     }
     let parent = tempfile::tempdir().unwrap();
     let own = |_| Fixture::in_directory(tempfile::Builder::new().prefix("home").tempdir_in(&parent).unwrap());

@@ -16,7 +16,6 @@ mod own_users;
 mod quota;
 mod swapped;
 mod template;
-mod test_network;
 mod user_namespace;
 mod views;
 mod warm;

@@ -11,6 +11,7 @@ use workspace_host::overlay::{self, Overlay};
 use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{attach, swap};
 use workspace_mount::MountOptions;
+use workspace_test_support::skip;
 
 use crate::bounds::use_all_inotify_instances;
 use crate::guest::{Fixture, KEEP_DESCRIPTORS, Sandbox, SandboxPaths};
@@ -34,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             descriptors_in_flight_do_not_starve_other_uids,
             inotify_of_one_uid_does_not_starve_others,
         ]),
-        Err(reason) => eprintln!("skipped: sandboxes have no users of their own here: {reason}"),
+        Err(reason) => skip(format_args!("sandboxes with user ids of their own: {reason}")),
     }
     trials
 }
@@ -267,8 +268,7 @@ fn pipe_pages_of_one_sandbox_do_not_starve_others() {
     let most = fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
     let most: u64 = most.trim().parse().unwrap();
     if !(1024..=65_536).contains(&most) {
-        eprintln!("not asserted, because a user of this machine may have {most} pages in pipes");
-        return;
+        return skip(format_args!("a user of this machine may have {most} pages in pipes"));
     }
     let homes: Vec<Fixture> = (0..4).map(|_| Fixture::new()).collect();
     let own: Vec<Sandbox<'_>> = homes[..2].iter().map(launch_own).collect();

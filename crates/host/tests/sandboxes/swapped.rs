@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use workspace_host::workspace_users::{User, Users, Why, end_users, users};
 use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, Sandbox, wait_until};
+use crate::guest::{Fixture, Sandbox};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![

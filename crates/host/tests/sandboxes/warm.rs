@@ -3,8 +3,9 @@
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
 use workspace_host::attach;
+use workspace_test_support::wait_until;
 
-use crate::guest::{Fixture, wait_until};
+use crate::guest::Fixture;
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![

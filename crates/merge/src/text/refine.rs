@@ -1,7 +1,7 @@
 //! Refinement of conflicts for display.
 
-use super::changes::{DiffLimits, compare};
 use super::TextMerge;
+use super::changes::{DiffLimits, compare};
 use super::chunk::{Chunk, ChunkKind};
 
 /// Conflicts with at most this number of lines between them are shown as one.

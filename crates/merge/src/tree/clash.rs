@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use workspace_state::TreePath;
 
-use super::result::Result;
 use super::changes::{Change, Changes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{Merger, Placed, Placement};
 use super::paths::{below, join, moved, name, parent, touches};
+use super::result::Result;
 
 /// Suffix for the entry of theirs if the name is taken.
 const THEIRS_SUFFIX: &str = "~theirs";

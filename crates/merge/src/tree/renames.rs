@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
 
-use super::result::Result;
 use super::changes::Changes;
 use super::paths::{above, name};
+use super::result::Result;
 use super::similarity::{MAX_SCORE, Pieces, may_score};
 
 /// Limit for symlinks to the same target. With more, their pairing would be arbitrary.

@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::Command;
 
+use workspace_test_support::skip;
+
 /// Commits of the base and both sides.
 pub(crate) type Commits = [String; 3];
 
@@ -24,7 +26,7 @@ impl Repository {
         let found = Self { path: named.clone().unwrap_or(own), most: most.unwrap_or(200) };
         if found.git(&["rev-parse", "--verify", "HEAD"]).is_empty() {
             assert!(named.is_none(), "{} has no history", found.path.display());
-            eprintln!("this source has no history to merge");
+            skip("this source has no history to merge");
             return None;
         }
         Some(found)

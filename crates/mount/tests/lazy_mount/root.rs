@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 
 use workspace_mount::unmount;
 use workspace_state::{Durability, Expect, GcOptions, Quiet, SnapshotId};
+use workspace_test_support::wait_until;
 
-use crate::support::{Fixture, eventually, names, requires_root};
+use crate::support::{Fixture, names, requires_root};
 
 #[test]
 fn a_snapshot_made_after_the_mount_appears_when_used() {
@@ -140,7 +141,7 @@ fn forgotten_snapshots_are_unpinned() {
     if !requires_root() {
         return;
     }
-    eventually("the pin ends", || {
+    wait_until("the pin ends", || {
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.store.pins().unwrap().is_empty()
     });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use workspace_mount::{LazyMount, MountError, MountOptions, Requests, detach};
 use workspace_state::{NewSnapshot, Snapshot, Store, VirtualTree};
+use workspace_test_support::requires;
 
 /// A store and an empty directory to mount it on, both removed on drop.
 pub(crate) struct Fixture {
@@ -92,15 +93,6 @@ pub(crate) fn output_of(command: &mut Command) -> String {
     text
 }
 
-/// Waits for an effect of another process.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within 20 seconds");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Returns the names in a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
@@ -113,13 +105,5 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
 
 /// Returns true if a test that needs root can run. Fails if all tests are required.
 pub(crate) fn requires_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    assert!(
-        root || std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "this test needs root, and CI=true"
-    );
-    if !root {
-        eprintln!("skipped: this test makes mount namespaces, for which it must run as root");
-    }
-    root
+    requires(rustix::process::geteuid().is_root(), "root, because it makes mount namespaces")
 }

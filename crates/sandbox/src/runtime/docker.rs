@@ -29,9 +29,9 @@ use workspace_host::Holder;
 use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
 
+use super::actions::{SWAP, USERS};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
-use super::actions::{SWAP, USERS};
 use super::outside::{self, first_process};
 use super::{
     Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,

@@ -14,9 +14,9 @@ use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
+use super::actions::{SWAP, USERS};
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
-use super::actions::{SWAP, USERS};
 use super::outside;
 use super::watched::ended;
 use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};

@@ -21,10 +21,10 @@ use workspace_host::Holder;
 use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{HostError, Process, cgroup, freeze};
 
+use super::actions::{CANNOT, SWAP, USERS};
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
-use super::actions::{CANNOT, SWAP, USERS};
 use super::outside::{self, first_process};
 use super::watched::ended;
 use super::{

@@ -15,6 +15,7 @@ use workspace_sandbox::runtime::{Docker, Network};
 use workspace_sandbox::{
     GuestPort, Identity, NewSandbox, Piece, Service, Settings, Size, TerminalRequest, View,
 };
+use workspace_test_support::stable_port;
 
 use crate::docker;
 use crate::escape::assert_no_token;
@@ -22,7 +23,6 @@ use crate::home::{
     TestHome, agent_program, alice, base, create, creator, read, request, run, sh, wait_until,
 };
 use crate::kind::Kind;
-use crate::ports::stable_port;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if !Kind::available().contains(&Kind::Docker) {

@@ -13,6 +13,7 @@ use workspace_sandbox::runtime::{
     Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
 };
 use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
+use workspace_test_support::skip;
 
 use crate::home::{TestHome, alice, base, creator, request, run, wait_until};
 use crate::kind::Kind;
@@ -169,7 +170,7 @@ impl Runtime for FailingRuntime {
 
 async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     if crate::quota::are_kept(home) {
-        return eprintln!("not tested here: with a quota nothing is ended");
+        return skip("with a quota, a full workspace ends nothing");
     }
     let runtime = Arc::new(FailingRuntime::new(home).await);
     let settings =

@@ -2,6 +2,7 @@
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{NewSandbox, ResourceRequest};
+use workspace_test_support::skip;
 
 use crate::home::{TestHome, base, create, creator, sh, wait_until};
 use crate::trials;
@@ -20,7 +21,7 @@ async fn can_limit(service: &workspace_sandbox::Service) -> bool {
     let lacks = service.runtime().lacks().await.unwrap();
     let lacks: Vec<String> = lacks.into_iter().filter(|lack| lack.starts_with("no limit")).collect();
     if !lacks.is_empty() {
-        eprintln!("skipped: {}", lacks.join("; "));
+        skip(lacks.join("; "));
     }
     lacks.is_empty()
 }

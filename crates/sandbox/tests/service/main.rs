@@ -24,7 +24,6 @@ mod limits;
 mod oci_only;
 mod own_users;
 mod pool;
-mod ports;
 mod quota;
 mod races;
 mod registry;
@@ -32,8 +31,6 @@ mod remote;
 mod restart;
 mod snapshots;
 mod terminals;
-#[path = "../../../host/tests/sandboxes/test_network.rs"]
-mod test_network;
 mod undecided_swap;
 mod unprivileged;
 mod workspace_swap;

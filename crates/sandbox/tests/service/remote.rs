@@ -16,11 +16,11 @@ use workspace_sandbox::runtime::{RuntimeError, Start, Started};
 use workspace_sandbox::{
     GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
 };
+use workspace_test_support::stable_port;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TestHome, agent_program, alice, create, read, request, run, wait_until};
 use crate::kind::Kind;
-use crate::ports::stable_port;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! remote {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::source::Part;
 use super::error::Wrong;
+use super::source::Part;
 use super::table::TABLE;
 
 /// Parses a settings file. Returns the settings, and entries that are none.

@@ -6,8 +6,6 @@ mod errors;
 mod guests;
 mod keys;
 mod limits;
-#[path = "../../../sandbox/tests/service/ports.rs"]
-mod ports;
 mod program;
 mod real;
 mod settings;

@@ -10,6 +10,7 @@ use workspace_host::Holder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::{launch, own_users};
 use workspace_state::Snapshot;
+use workspace_test_support::skip;
 use workspace_workspace::{Kind, LazyCommand, Materialize, New, Options, Workspaces};
 
 use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
@@ -20,7 +21,7 @@ const USERS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 pub(crate) fn trials() -> Vec<Trial> {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return Vec::new() };
     if let Err(reason) = own_users::probe(&holder, &std::env::temp_dir(), true) {
-        eprintln!("skipped: nothing can be shown to users here: {reason}");
+        skip(format_args!("workspaces for several user ids: {reason}"));
         return Vec::new();
     }
     let add = |name: &str, test: fn()| {

@@ -1,11 +1,11 @@
 //! Sandboxes in containers whose guests dial the server over a bridge.
 
 use serde_json::json;
+use workspace_test_support::stable_port;
 
 use super::docker::Docker;
 use super::stream::{Stream, printed};
 use super::test_server::{TestServer, agent_program, soon};
-use crate::ports::stable_port;
 
 const NETWORK: &str = "workspace-test-bridge";
 

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use workspace_test_support::{requires, skip};
+
 /// A Docker daemon of its own; it ends when its input does.
 pub(crate) struct Docker {
     child: Child,
@@ -14,10 +16,11 @@ impl Docker {
     /// With an image that can run these programs. None where there are no programs for it, or no rights.
     pub(crate) fn start(programs: &[PathBuf]) -> Option<Self> {
         let found = ["dockerd", "docker", "busybox"].iter().all(|program| is_there(program));
-        let ordinary = !rustix::process::geteuid().is_root();
-        if !found || ordinary {
-            assert!(ordinary || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "Docker is missing");
-            eprintln!("not tested: Docker's programs or the superuser's rights are missing");
+        if !rustix::process::geteuid().is_root() {
+            skip("Docker's daemon needs root");
+            return None;
+        }
+        if !requires(found, "dockerd, docker and busybox") {
             return None;
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/tests/service/docker.sh");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
+use workspace_test_support::requires;
 
 use super::test_server::{TestServer, soon};
 
@@ -50,10 +51,7 @@ fn programs() -> Option<PathBuf> {
 /// One, unless there is none here.
 fn postgres() -> Option<Postgres> {
     let started = Postgres::start();
-    if started.is_none() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "PostgreSQL is missing");
-        eprintln!("not tested: there is no PostgreSQL here");
-    }
+    requires(started.is_some(), "PostgreSQL");
     started
 }
 

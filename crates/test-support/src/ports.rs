@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const STABLE: std::ops::Range<u32> = 12_000..32_000;
 
 /// Returns a port on which nobody listens. Each process, and each test in it, begins its search at another one.
-pub(crate) fn stable_port() -> u16 {
+pub fn stable_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let length = STABLE.end - STABLE.start;
     let call = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -3,8 +3,6 @@
 //! The tests run in the namespace of the test host. The internet is one link away and has several addresses.
 //! Port 80 of each replies with the address, and a DNS server resolves names.
 
-#![allow(dead_code, reason = "several suites use it, each what it needs")]
-
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,13 +10,13 @@ use std::os::fd::AsFd as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Addresses of the test host: on its link, and on loopback.
-pub(crate) const HOST: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
+pub const HOST: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
 /// Addresses of the internet.
-pub(crate) const INTERNET: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
+pub const INTERNET: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
 /// Number of bytes that port 81 receives and sends back; port 82 echoes packets.
-pub(crate) const BULK: usize = 8 << 20;
+pub const BULK: usize = 8 << 20;
 /// DNS server.
-pub(crate) const DNS_SERVER: &str = "10.77.0.2:53";
+pub const DNS_SERVER: &str = "10.77.0.2:53";
 
 const SETUP: &str = r#"
 set -e
@@ -39,13 +37,13 @@ internet "$1" ip route add default via 10.77.0.1
 "#;
 
 /// Network namespace of the internet, which ends with this.
-pub(crate) struct TestNetwork {
+pub struct TestNetwork {
     holder: Child,
 }
 
 /// Starts this program again with `words`, as root of a host without a network, with a mount namespace of its
 /// own and `/opt` first in the path.
-pub(crate) fn in_own_network(words: &[&str]) -> std::io::Result<ExitStatus> {
+pub fn in_own_network(words: &[&str]) -> std::io::Result<ExitStatus> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--"]).arg(std::env::current_exe()?).args(words);
     command.env("PATH", format!("/opt:{}", std::env::var("PATH").unwrap_or_default()));
@@ -54,7 +52,7 @@ pub(crate) fn in_own_network(words: &[&str]) -> std::io::Result<ExitStatus> {
 
 impl TestNetwork {
     /// Sets up the internet around a host that has no network yet.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let mut holder = Command::new("unshare");
         holder.args(["--net", "--", "sh", "-c", "echo; exec sleep 3600"]).stdout(Stdio::piped());
         let mut holder = holder.spawn().unwrap();
@@ -134,7 +132,7 @@ fn exchange(mut stream: TcpStream) {
 }
 
 /// Replies to every connection with its local address.
-pub(crate) fn tell_address(listener: TcpListener) {
+pub fn tell_address(listener: TcpListener) {
     let tell = |mut stream: TcpStream| {
         let address: IpAddr = stream.local_addr()?.ip();
         writeln!(stream, "{address}")
@@ -198,7 +196,7 @@ fn answer(packet: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the processes with these names in the network namespace of this one.
-pub(crate) fn processes(names: &[&str]) -> Vec<i32> {
+pub fn processes(names: &[&str]) -> Vec<i32> {
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let here = network("self");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
