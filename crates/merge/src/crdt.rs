@@ -55,7 +55,7 @@ impl Strategy for CrdtJson {
         match merge_histories(input, &versions, &Schema::new(rule)) {
             Ok(Some(merged)) => Outcome::Merged(merged),
             Ok(None) => conflict("the sum of a counter has too many digits".to_owned()),
-            Err(error) => conflict(format!("the versions could not be joined: {error}")),
+            Err(error) => conflict(format!("the versions could not be merged: {error}")),
         }
     }
 
@@ -78,8 +78,9 @@ struct ParsedVersions {
 impl ParsedVersions {
     fn read(input: &Input<'_>) -> Result<Self, String> {
         let read = |text: &[u8], version_name: &str| {
-            JsonValue::parse(text)
-                .ok_or_else(|| format!("{version_name} is no JSON, has a key twice or is nested too deep"))
+            JsonValue::parse(text).ok_or_else(|| {
+                format!("{version_name} is not valid JSON, has a duplicate key or is nested too deep")
+            })
         };
         let (ours, theirs) = (read(input.versions.ours, "ours")?, read(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {

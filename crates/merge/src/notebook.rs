@@ -67,10 +67,7 @@ impl Strategy for Notebooks {
             return Outcome::Merged(MergedContent::new(lines));
         }
         Outcome::Conflict(if is_clean {
-            Conflict::whole(
-                NAME,
-                "the cells of both sides can be merged, but not written without losing something",
-            )
+            Conflict::whole(NAME, "the cells of both sides can be merged, but the result cannot be written")
         } else {
             let locations = sides.rewritten.conflicts.iter().cloned().chain(values.conflicts);
             Conflict {

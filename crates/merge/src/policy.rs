@@ -52,7 +52,7 @@ pub struct Policy {
 
 /// Error for a pattern that is not a valid glob or can match no path.
 #[derive(Debug, thiserror::Error)]
-#[error("`{pattern}` is no pattern of paths: {reason}")]
+#[error("`{pattern}` is not a valid path pattern: {reason}")]
 pub struct InvalidPattern {
     pattern: String,
     reason: String,
@@ -63,7 +63,7 @@ impl Policy {
     pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, InvalidPattern> {
         let compiled = rules.into_iter().map(|rule| {
             if rule.path.is_empty() || rule.path.starts_with('/') {
-                let reason = "it matches no path: paths of a tree have no `/` before them".to_owned();
+                let reason = "it matches no path, since paths in a tree do not start with `/`".to_owned();
                 return Err(InvalidPattern { pattern: rule.path, reason });
             }
             let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
@@ -145,6 +145,6 @@ mod tests {
     fn check_reports_unknown_strategies() {
         let rules: Vec<PathRule> = serde_json::from_str(r#"[{"path": "*", "strategy": "guess"}]"#).unwrap();
         let error = Policy::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
-        assert!(error.to_string().contains("`guess`; there are: binary, crdt, critical"), "{error}");
+        assert!(error.to_string().contains("`guess`; known strategies: binary, crdt, critical"), "{error}");
     }
 }

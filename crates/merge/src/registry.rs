@@ -79,7 +79,7 @@ impl fmt::Debug for Strategies {
 
 /// Error for a rule that names an unregistered strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no strategy `{name}`; there are: {}", known.join(", "))]
+#[error("unknown strategy `{name}`; known strategies: {}", known.join(", "))]
 pub struct UnknownStrategy {
     name: String,
     known: Vec<&'static str>,

@@ -15,7 +15,7 @@ impl Strategy for Binary {
     }
 
     fn merge(&self, _: &Input<'_>, _: &FileRule) -> Outcome {
-        Outcome::Conflict(Conflict::whole(self.name(), "both sides changed a file that is no text"))
+        Outcome::Conflict(Conflict::whole(self.name(), "both sides changed a binary file"))
     }
 }
 
@@ -32,10 +32,7 @@ impl Strategy for Critical {
         {
             return Outcome::Merged(MergedContent::new(input.versions.ours));
         }
-        Outcome::Conflict(Conflict::whole(
-            self.name(),
-            "changes of this file are never taken without a review",
-        ))
+        Outcome::Conflict(Conflict::whole(self.name(), "every change of this file needs a review"))
     }
 
     fn is_always_run(&self) -> bool {

@@ -127,7 +127,7 @@ fn unwritable(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Out
         Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
         Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(
             strategy,
-            "the values of both sides can be merged, but not written without losing something",
+            "the values of both sides can be merged, but the result cannot be written without losing comments",
         )),
     }
 }

@@ -56,7 +56,7 @@ impl<'a> DecodedVersions<'a> {
         let encoding = Encoding::of(ours);
         let decode = |text: &'a [u8]| match encoding {
             _ if Encoding::of(text) != encoding && !text.is_empty() => {
-                Err("the versions are written in different encodings".to_owned())
+                Err("the versions have different encodings".to_owned())
             }
             Encoding::Bytes => Ok(Cow::Borrowed(text)),
             _ => encoding.decode(text).map(Cow::Owned),

@@ -224,7 +224,7 @@ fn invalid_json_conflicts() {
     let versions = Versions { base: Some(b"{}"), ours: b"{}", theirs: b"{" };
     let input = Input::new("new.crdt.json", versions);
     let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
-    assert!(merged.conflict.unwrap().reason.contains("theirs is no JSON"));
+    assert!(merged.conflict.unwrap().reason.contains("theirs is not valid JSON"));
 }
 
 #[test]
