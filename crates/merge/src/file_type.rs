@@ -18,7 +18,7 @@ pub(crate) const BY_EXTENSION: [(&str, &str); 9] = [
     (".log", "log"),
 ];
 
-/// Returns the default strategy of a file, by its name or else by its content.
+/// Returns the default strategy of a file, by its extension or else by its content.
 pub(crate) fn strategy_for(input: &Input<'_>) -> &'static str {
     if let Some(strategy) = by_name(input.path) {
         return strategy;
@@ -35,7 +35,7 @@ pub(crate) fn by_name(path: &str) -> Option<&'static str> {
     BY_EXTENSION.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
 }
 
-/// Returns whether content is text. UTF-16 counts if it has a byte order mark.
+/// Returns whether content is text. UTF-16 is text if it has a byte order mark.
 pub(crate) fn is_text(content: &[u8]) -> bool {
     is_utf16(content) || memchr::memchr(0, &content[..content.len().min(BINARY_PROBE_LEN)]).is_none()
 }

@@ -1,8 +1,8 @@
-//! Strings of JSON in quotes.
+//! Quoting of JSON strings.
 
 use std::fmt::Write as _;
 
-/// Returns the number of bytes before the end of a string, an escape or an invalid byte. Works on eight bytes
+/// Returns the number of bytes before the closing quote, an escape or a control character. Checks eight bytes
 /// at a time, since strings make up most of a document.
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);

@@ -1,13 +1,12 @@
 //! Merge of lines, compatible with git.
 //!
 //! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
-//! overlap nor touch are taken; equal ones are taken once; everything else is a conflict with three line
-//! ranges. The result, including every byte of every conflict style, is that of `git merge-file`, with one
-//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows
-//! it in the styles with a base; here it is never a conflict.
+//! overlap nor are adjacent are applied, equal changes are applied once, and all others are conflicts with
+//! three line ranges. The output is byte for byte that of `git merge-file` in every conflict style, with one
+//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows it
+//! in the styles with a base. Here it is never a conflict.
 
 mod changes;
-mod chunk;
 mod eol;
 mod lines;
 mod refine;
@@ -17,16 +16,35 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use self::changes::{Change, Changes, changes};
-use self::chunk::{Chunk, ChunkKind};
+use self::changes::{LineChange, LineChanges, diff_sides};
 use self::lines::Lines;
 
-pub use self::changes::{DiffLimitExceeded, DiffLimits};
+pub use self::changes::DiffLimits;
 pub use self::render::{Labels, Style};
+
+/// Part of a text merge that differs in at least one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) kind: ChunkKind,
+    pub(crate) base: Range<usize>,
+    pub(crate) ours: Range<usize>,
+    pub(crate) theirs: Range<usize>,
+}
+
+/// Source of the merged lines of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChunkKind {
+    Ours,
+    Theirs,
+    /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
+    /// with the base in several ways.
+    Both,
+    Conflict,
+}
 
 /// Conflicting lines. Ranges count from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Region {
+pub struct LineConflict {
     /// Lines in the base.
     pub base: Range<usize>,
     /// Lines in ours.
@@ -55,6 +73,11 @@ pub struct TextMerge<'a> {
     chunks: Vec<Chunk>,
 }
 
+/// Error for texts that differ in more lines than the limits allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the versions differ too much to be compared line by line")]
+pub struct DiffLimitExceeded;
+
 impl<'a> TextMerge<'a> {
     /// Compares three versions. Fails if a side differs from the base in more lines than `limits` allows.
     pub fn new(
@@ -64,7 +87,7 @@ impl<'a> TextMerge<'a> {
         limits: DiffLimits,
     ) -> Result<Self, DiffLimitExceeded> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
-        let [by_ours, by_theirs] = changes(&base, [&ours, &theirs], limits)?;
+        let [by_ours, by_theirs] = diff_sides(&base, [&ours, &theirs], limits)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
         text.chunks = text.combine(&by_ours, &by_theirs);
         text.resolve_equal();
@@ -85,8 +108,8 @@ impl<'a> TextMerge<'a> {
         Self::new(ours, ours, theirs, limits).map(Self::with_all_in_conflict)
     }
 
-    /// Combines the changes of both sides, each relative to the base, to chunks.
-    fn combine(&self, ours: &Changes, theirs: &Changes) -> Vec<Chunk> {
+    /// Combines the changes of both sides, each relative to the base, into chunks.
+    fn combine(&self, ours: &LineChanges, theirs: &LineChanges) -> Vec<Chunk> {
         let mut chunks = Chunks::default();
         let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
@@ -94,21 +117,21 @@ impl<'a> TextMerge<'a> {
             match (a, b) {
                 (None, None) => return chunks.0,
                 (Some(a), b) if b.is_none_or(|b| a.base.end < b.base.start) => {
-                    let there = moved(&a.base, self.offset(&self.theirs, b));
-                    chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), there);
+                    let in_theirs = shift_range(&a.base, self.offset(&self.theirs, b));
+                    chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
                     left.next();
                 }
                 (a, Some(b)) if a.is_none_or(|a| b.base.end < a.base.start) => {
-                    let here = moved(&b.base, self.offset(&self.ours, a));
-                    chunks.push(ChunkKind::Theirs, b.base.clone(), here, b.side.clone());
+                    let in_ours = shift_range(&b.base, self.offset(&self.ours, a));
+                    chunks.push(ChunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
                     right.next();
                 }
                 (Some(a), Some(b)) => {
                     if a.base != b.base || !self.ours.equal(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
-                        let here = widened(&a.side, &a.base, &base);
-                        let there = widened(&b.side, &b.base, &base);
-                        chunks.push(ChunkKind::Conflict, base, here, there);
+                        let in_ours = widen_range(&a.side, &a.base, &base);
+                        let in_theirs = widen_range(&b.side, &b.base, &base);
+                        chunks.push(ChunkKind::Conflict, base, in_ours, in_theirs);
                     }
                     if a.base.end >= b.base.end {
                         right.next();
@@ -125,8 +148,8 @@ impl<'a> TextMerge<'a> {
 
     /// Returns the shift of lines between the base and a side before the change `next`, or at the end of the
     /// text if there is none.
-    fn offset(&self, side: &Lines<'_>, next: Option<&Change>) -> isize {
-        next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), Change::offset)
+    fn offset(&self, side: &Lines<'_>, next: Option<&LineChange>) -> isize {
+        next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
     }
 
     /// Returns all chunks that differ in at least one version.
@@ -139,7 +162,7 @@ impl<'a> TextMerge<'a> {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
-    /// Turns every change into a conflict, for a review of all changes.
+    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all changes.
     #[must_use]
     pub fn with_all_in_conflict(mut self) -> Self {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
@@ -149,10 +172,10 @@ impl<'a> TextMerge<'a> {
     }
 
     /// Returns the conflicting lines.
-    pub fn conflicts(&self) -> Vec<Region> {
+    pub fn conflicts(&self) -> Vec<LineConflict> {
         let conflicts = self.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Conflict);
         conflicts
-            .map(|chunk| Region {
+            .map(|chunk| LineConflict {
                 base: chunk.base.clone(),
                 ours: chunk.ours.clone(),
                 theirs: chunk.theirs.clone(),
@@ -167,25 +190,26 @@ impl<'a> TextMerge<'a> {
 
     /// Returns the merged text with conflicts resolved by `favor`.
     pub fn favor(&self, favor: Favor) -> Vec<u8> {
-        render::settled(self, favor)
+        render::resolve(self, favor)
     }
 
     /// Returns the merged text with conflict markers, and the number of conflicts, which depends on the
     /// style.
     pub fn render(&self, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
-        render::with_markers(self, style, labels)
+        render::render_with_markers(self, style, labels)
     }
 }
 
 /// Maps lines of the base to a side that did not change them.
-fn moved(base: &Range<usize>, offset: isize) -> Range<usize> {
+fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
     let at = |line: usize| line.saturating_add_signed(offset);
     at(base.start)..at(base.end)
 }
 
-/// Extends the lines of a side to a larger range of the base. If that range includes an earlier change of the
-/// side, the start is too large; the chunk is merged with the earlier one then, and only the end counts.
-fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
+/// Extends a range of lines of a side to a larger range of the base. If that range includes an earlier change
+/// of the side, the start is too large. The chunk is then merged into the previous chunk, and its start is not
+/// used.
+fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }
 
@@ -193,7 +217,7 @@ fn widened(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range
 struct Chunks(Vec<Chunk>);
 
 impl Chunks {
-    /// Adds a chunk, or extends the last one if they touch.
+    /// Adds a chunk, or extends the last chunk if it is adjacent.
     fn push(&mut self, kind: ChunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
         if let Some(last) = self.0.last_mut()
             && (ours.start <= last.ours.end || theirs.start <= last.theirs.end)

@@ -1,9 +1,9 @@
-//! The common subset of YAML: mappings and sequences of strings and numbers.
+//! Parser for the common subset of YAML: mappings and sequences of strings and numbers.
 //!
-//! `saphyr-parser` reports values and their positions. Between them only known syntax is accepted: keys,
-//! colons, dashes, commas, whitespace and comments. Files with anchors, aliases, tags, merge keys,
-//! directives, several documents, keys other than plain strings or anything else are merged as text. No crate
-//! for editing YAML is used: the existing ones are young, and the output is parsed again in any case.
+//! `saphyr-parser` reports values and their positions. Between values only colons, dashes, commas, whitespace
+//! and comments are accepted. Files with other syntax, such as anchors, aliases, tags, merge keys, directives,
+//! several documents or keys that are not plain strings, are merged as text. We do not use a crate for editing
+//! YAML, because the existing ones are young, and the output is parsed again in any case.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 
 use crate::layout::{self, Syntax};
 use crate::structured::Format;
-use crate::value::merge::{Documents, Merged};
-use crate::value::{Document, MAX_DEPTH, Node, Value, has_duplicate_key};
+use crate::value::merge::{Documents, MergedValue};
+use crate::value::{Document, MAX_DEPTH, SyntaxNode, Value, has_duplicate_key};
 
 /// YAML format.
 pub(crate) struct Yaml;
@@ -26,7 +26,7 @@ impl Format for Yaml {
         parse(text, arena)
     }
 
-    fn write(documents: Documents<'_>, merged: &Merged<'_>) -> Option<String> {
+    fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String> {
         Some(layout::write(documents, merged, Syntax::Yaml))
     }
 }
@@ -76,8 +76,8 @@ impl ByteOffsets {
     }
 }
 
-/// Reader of values in order. `at` is the offset after everything read so far: the next value of the parser
-/// has to begin there.
+/// Reader of values in source order. `at` is the offset after everything read so far, at which the next event
+/// of the parser has to begin.
 struct Reader<'a> {
     text: &'a str,
     events: Parser<'a, StrInput<'a>>,
@@ -89,9 +89,9 @@ struct Reader<'a> {
 
 /// Style of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum ContainerStyle {
     Block,
-    /// Flow style, in brackets. Everything in it is in flow style too.
+    /// Flow style, in brackets. All nested containers are in flow style as well.
     Flow,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the only document of a stream.
-    fn document(&mut self) -> Option<Node<'a>> {
+    fn document(&mut self) -> Option<SyntaxNode<'a>> {
         matches!(self.event()?.0, Event::StreamStart).then_some(())?;
         let Event::DocumentStart(is_marked) = self.event()?.0 else { return None };
         self.skip();
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
             self.skip();
         }
         let (event, span) = self.event()?;
-        let root = self.value("", self.at, event, span, Style::Block, 0)?;
+        let root = self.value("", self.at, event, span, ContainerStyle::Block, 0)?;
         matches!(self.event()?.0, Event::DocumentEnd).then_some(())?;
         matches!(self.event()?.0, Event::StreamEnd).then_some(())?;
         self.skip();
@@ -175,9 +175,9 @@ impl<'a> Reader<'a> {
         start: usize,
         event: Event<'a>,
         span: Range<usize>,
-        style: Style,
+        style: ContainerStyle,
         depth: usize,
-    ) -> Option<Node<'a>> {
+    ) -> Option<SyntaxNode<'a>> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
             })?,
             _ => return None,
         };
-        Some(Node { key, start, span, value })
+        Some(SyntaxNode { key, start, span, value })
     }
 
     fn scalar(
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         self.at = end.max(start);
         let value = match style {
             ScalarStyle::Plain if is_literal(written) && !written.contains('\n') => Value::Literal(written),
-            _ => Value::String(self.kept(text)),
+            _ => Value::String(self.allocate(text)),
         };
         Some((start..self.at, value))
     }
@@ -232,29 +232,29 @@ impl<'a> Reader<'a> {
     fn container(
         &mut self,
         span: Range<usize>,
-        outer: Style,
-        read: impl FnOnce(&mut Self, Style) -> Option<Value<'a>>,
+        outer: ContainerStyle,
+        read: impl FnOnce(&mut Self, ContainerStyle) -> Option<Value<'a>>,
     ) -> Option<(Range<usize>, Value<'a>)> {
         self.skip();
         let start = self.at;
-        let style = if span.is_empty() { Style::Block } else { Style::Flow };
+        let style = if span.is_empty() { ContainerStyle::Block } else { ContainerStyle::Flow };
         // For a sequence without indentation, the parser reports the position of its first element.
-        let is_here = start == span.start || style == Style::Block && self.rest().starts_with('-');
-        if !is_here || outer == Style::Flow && style == Style::Block {
+        let is_here = start == span.start || style == ContainerStyle::Block && self.rest().starts_with('-');
+        if !is_here || outer == ContainerStyle::Flow && style == ContainerStyle::Block {
             return None;
         }
-        if style == Style::Flow {
+        if style == ContainerStyle::Flow {
             self.at += 1;
         }
         let value = read(self, style)?;
-        if style == Style::Block {
+        if style == ContainerStyle::Block {
             self.trailing_comment();
         }
         Some((start..self.at, value))
     }
 
-    fn members(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
-        let mut members: Vec<Node<'a>> = Vec::new();
+    fn members(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
+        let mut members: Vec<SyntaxNode<'a>> = Vec::new();
         loop {
             let (event, span) = self.event()?;
             if event == Event::MappingEnd {
@@ -282,17 +282,17 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches(' ').len();
         self.take(":")?;
-        Some(self.kept(key))
+        Some(self.allocate(key))
     }
 
-    fn kept(&self, text: Cow<'a, str>) -> &'a str {
+    fn allocate(&self, text: Cow<'a, str>) -> &'a str {
         match text {
             Cow::Borrowed(text) => text,
             Cow::Owned(text) => self.arena.alloc_str(&text),
         }
     }
 
-    fn elements(&mut self, style: Style, depth: usize) -> Option<&'a [Node<'a>]> {
+    fn elements(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let mut elements = Vec::new();
         loop {
             let (event, span) = self.event()?;
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
             }
             self.separate(style, elements.is_empty())?;
             let start = self.at;
-            if style == Style::Block {
+            if style == ContainerStyle::Block {
                 self.take("-")?;
             }
             elements.push(self.value("", start, event, span, style, depth)?);
@@ -310,17 +310,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Advances to the next child.
-    fn separate(&mut self, style: Style, is_first: bool) -> Option<()> {
+    fn separate(&mut self, style: ContainerStyle, is_first: bool) -> Option<()> {
         self.skip();
-        if style == Style::Flow && !is_first {
+        if style == ContainerStyle::Flow && !is_first {
             self.take(",")?;
             self.skip();
         }
         Some(())
     }
 
-    fn close(&mut self, style: Style, sign: &str, may_have_comma: bool) -> Option<()> {
-        if style == Style::Block {
+    fn close(&mut self, style: ContainerStyle, sign: &str, may_have_comma: bool) -> Option<()> {
+        if style == ContainerStyle::Block {
             return Some(());
         }
         self.skip();

@@ -85,7 +85,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         (Strategies::default(), rule(args, merge_rules::policy(&args.rules)?.rule(&path)));
     let unknown = |error: UnknownStrategy| CommandError::failed(error.to_string());
     let merged = merge_file(&strategies, &rule, &input).map_err(unknown)?;
-    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_settled() {
+    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
         let failed = CommandError::not_text(format!("`{path}` is no text and cannot be merged"));
         return Err(
             failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
@@ -119,7 +119,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     } else if !args.quiet && !args.ours_wins && !args.theirs_wins && !args.union {
         tell(&path, &merged);
     }
-    if args.union && !args.quiet && !merged.is_settled() {
+    if args.union && !args.quiet && !merged.is_resolved() {
         warn_of_union(&path, merged.strategy);
     }
     Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
@@ -178,7 +178,7 @@ fn tell(path: &str, merged: &FileMerge) {
         None => {}
     }
     print_stderr(&line);
-    for place in &conflict.places {
+    for place in &conflict.locations {
         match place {
             ConflictLocation::Value(value) if value.path.is_empty() => print_stderr("  at the top"),
             ConflictLocation::Value(value) => print_stderr(&format!("  at {}", value.path)),

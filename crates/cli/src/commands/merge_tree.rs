@@ -132,7 +132,7 @@ fn print(output: &mut Output, fields: &Fields) -> Result<()> {
 fn line(Told { side, conflict, .. }: &Told) -> String {
     let shown = |path: &TreePath| quote_path(&path.0).into_owned();
     let mut line = format!("conflict ({}): {}", conflict.class.name(), shown(&conflict.path));
-    if let Some(beside) = &conflict.beside {
+    if let Some(beside) = &conflict.theirs_path {
         line += &format!(", theirs is {}", shown(beside));
     }
     if let Some(side) = side {

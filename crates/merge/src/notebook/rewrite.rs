@@ -1,67 +1,68 @@
-//! Rewriting of both sides with the decisions about cells, so that only values are left to merge.
+//! Merge of the cells that both sides changed, by rewriting the texts of both sides so that they agree.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use super::cells::{Cell, ENVIRONMENT, Notebook, RESULTS, member};
-use super::matching::matched;
-use super::names::{self, Names, merged_order};
+use super::matching::match_cells;
+use super::names::{self, Names, merge_order};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
 use crate::layout::push_indented;
 use crate::quote::{Escaping, push_quoted};
 use crate::text::{DiffLimits, Favor, TextMerge};
-use crate::value::{Document, Node, Value};
+use crate::value::{Document, SyntaxNode, Value};
 
-/// Number of bytes before a value in which its line start is searched.
+/// Maximum number of bytes before a value that are searched for the start of its line.
 const INDENT_SEARCH_LEN: usize = 400;
 
-/// Limit in bytes for the separator between lines of a source, which is repeated for each line.
+/// Maximum number of bytes of a separator between the lines of a source, which is repeated for each line.
 const BETWEEN_MAX: usize = 400;
 
 /// Rewritten texts of both sides.
-pub(super) struct Rewritten {
+pub(super) struct RewriteResult {
     pub(super) ours: String,
     pub(super) theirs: String,
     pub(super) names: Names,
-    /// Sources with changes to the same lines. In both texts they are resolved in favour of one side.
+    /// Conflicts within sources. In both texts they are resolved in favour of one side.
     pub(super) conflicts: Vec<ValueConflict>,
 }
 
-/// Merges sources, and decides which results are taken.
+/// Merges sources, selects results, and merges the order of cells. Conflicts are resolved in favour of
+/// `favored`.
 pub(super) fn rewrite(
     base: Option<&Notebook<'_>>,
     ours: &Notebook<'_>,
     theirs: &Notebook<'_>,
-    settle: Side,
-) -> Rewritten {
+    favored: Side,
+) -> RewriteResult {
     let base_cells = base.map_or(&[][..], |base| &base.cells);
-    let [of_ours, of_theirs] = [ours, theirs].map(|side| matched(base_cells, &side.cells));
+    let [of_ours, of_theirs] = [ours, theirs].map(|side| match_cells(base_cells, &side.cells));
     let mut names = Names::new(
         base_cells,
-        names::Side { cells: &ours.cells, matched: &of_ours },
-        names::Side { cells: &theirs.cells, matched: &of_theirs },
+        names::SideCells { cells: &ours.cells, matched: &of_ours },
+        names::SideCells { cells: &theirs.cells, matched: &of_theirs },
     );
     let mut rewrite = Rewrite {
         base,
         ours: TextEditor::new(ours),
         theirs: TextEditor::new(theirs),
-        settle,
+        favored,
         preferred: if ours.document.text >= theirs.document.text { Side::Ours } else { Side::Theirs },
         conflicts: Vec::new(),
     };
-    rewrite.environment();
-    rewrite.cells(&names);
+    rewrite.merge_environment();
+    rewrite.merge_cells(&names);
     let conflicts = rewrite.conflicts;
     let [ours, theirs] = [(rewrite.ours, &mut names.ours), (rewrite.theirs, &mut names.theirs)];
     let (mut ours, mut theirs) = (ours, theirs);
     let (our_common, their_common) = (common(&of_ours, &of_theirs), common(&of_theirs, &of_ours));
-    if let Some(order) = merged_order(&values(&our_common), &values(&their_common)) {
-        ours.0.reorder(&in_order(&order, &our_common), ours.1);
-        theirs.0.reorder(&in_order(&order, &their_common), theirs.1);
+    if let Some(order) = merge_order(&values(&our_common), &values(&their_common)) {
+        ours.0.reorder(&sort_cells(&order, &our_common), ours.1);
+        theirs.0.reorder(&sort_cells(&order, &their_common), theirs.1);
     }
     let (ours, theirs) = (ours.0.text(), theirs.0.text());
-    Rewritten { ours, theirs, names, conflicts }
+    RewriteResult { ours, theirs, names, conflicts }
 }
 
 /// Returns the matching base cell of each cell of a side, if the other side has it too.
@@ -74,9 +75,9 @@ fn values(common: &[Option<usize>]) -> Vec<usize> {
     common.iter().flatten().copied().collect()
 }
 
-/// Sorts the cells of a side by a new order of the cells that all versions have. Other cells stay behind
-/// their predecessor.
-fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
+/// Returns the indexes of the cells of a side, sorted by a new order of the cells that all versions have. Other
+/// cells stay after their predecessor.
+fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
     for (at, found) in common.iter().enumerate() {
@@ -87,11 +88,11 @@ fn in_order(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     all.flat_map(|group| groups.remove(&group).unwrap_or_default()).collect()
 }
 
-/// Source of a cell's results.
+/// Origin of a cell's results in the merged notebook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Results {
     Of(Side),
-    /// No results: neither side ran the merged source, or its conflict is not resolved.
+    /// No results, since neither side ran the merged source.
     Cleared,
 }
 
@@ -99,22 +100,21 @@ struct Rewrite<'n, 'a> {
     base: Option<&'n Notebook<'a>>,
     ours: TextEditor<'n, 'a>,
     theirs: TextEditor<'n, 'a>,
-    settle: Side,
-    /// Side whose results and environment are taken by default. It depends on the content only, not on which
-    /// side is ours, and is the same for the whole file.
+    favored: Side,
+    /// Side whose results and environment are taken by default, for the whole file. It depends only on the
+    /// contents, so that the merge is symmetric.
     preferred: Side,
     conflicts: Vec<ValueConflict>,
 }
 
-type OptionalNode<'a> = Option<&'a Node<'a>>;
+type OptionalNode<'a> = Option<&'a SyntaxNode<'a>>;
 
 impl<'n, 'a> Rewrite<'n, 'a> {
-    /// Decides about the environment that programs write when they run a notebook, and about the format
-    /// version.
-    fn environment(&mut self) {
+    /// Selects the metadata that programs write when they run a notebook, and the later format version.
+    fn merge_environment(&mut self) {
         let base = self.base.map(|base| &base.document.root);
         let (ours, theirs) = (&self.ours.notebook.document.root, &self.theirs.notebook.document.root);
-        let metadata = |root: &Node<'a>, key: &str| member(member(root, "metadata")?, key);
+        let metadata = |root: &SyntaxNode<'a>, key: &str| member(member(root, "metadata")?, key);
         for key in ENVIRONMENT {
             let three =
                 [base.and_then(|base| metadata(base, key)), metadata(ours, key), metadata(theirs, key)];
@@ -127,7 +127,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         if let [_, Some(our), Some(their)] = three
             && is_changed_by_both(three)
         {
-            let number = |node: &Node<'_>| match node.value {
+            let number = |node: &SyntaxNode<'_>| match node.value {
                 Value::Literal(text) => text.parse::<u32>().ok(),
                 _ => None,
             };
@@ -136,7 +136,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    fn cells(&mut self, names: &Names) {
+    fn merge_cells(&mut self, names: &Names) {
         let index = |names: &'_ [String]| -> HashMap<String, usize> {
             names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect()
         };
@@ -149,31 +149,32 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             match (of_base(name), in_theirs.get(name)) {
                 (base, Some(their)) => {
                     let label = names.labels.get(name).map_or("", String::as_str);
-                    self.cell(label, base, our, &theirs.cells[*their]);
+                    self.merge_cell(label, base, our, &theirs.cells[*their]);
                 }
-                (Some(base), None) => self.removed(Side::Ours, base, our),
+                (Some(base), None) => self.reset_removed(Side::Ours, base, our),
                 (None, None) => {}
             }
         }
         for (name, their) in names.theirs.iter().zip(&theirs.cells) {
             if let (Some(base), None) = (of_base(name), in_ours.get(name)) {
-                self.removed(Side::Theirs, base, their);
+                self.reset_removed(Side::Theirs, base, their);
             }
         }
     }
 
-    /// Handles a cell that the other side removed: having run it is no reason to keep it.
-    fn removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
+    /// Resets a cell that the other side removed to the base, if only its results changed. The merge then
+    /// removes it instead of reporting a conflict.
+    fn reset_removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
         let Some(notebook) = self.base else { return };
         if cell.node != base.node && cell.equals_except_results(base) {
-            let text = self.editor(side).pasted(&notebook.document, base.node, cell.node);
+            let text = self.editor(side).reindented(&notebook.document, base.node, cell.node);
             self.editor(side).replace(cell.node, text);
         }
     }
 
-    /// Handles a cell that both sides have.
-    fn cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
-        let source = self.source(label, base, ours, theirs);
+    /// Merges a cell that both sides have.
+    fn merge_cell(&mut self, label: &str, base: Option<&Cell<'a>>, ours: &Cell<'a>, theirs: &Cell<'a>) {
+        let source = self.merge_source(label, base, ours, theirs);
         let results = if ours.source == theirs.source {
             Results::Of(self.preferred)
         } else if source.is_clean && source.text == ours.source {
@@ -183,7 +184,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         } else {
             Results::Cleared
         };
-        self.results(base, ours, theirs, (&source.text, results));
+        self.merge_results(base, ours, theirs, (&source.text, results));
         let id = |cell: &Cell<'a>| member(cell.node, "id");
         let three = [base.and_then(id), id(ours), id(theirs)];
         if is_changed_by_both(three) {
@@ -191,9 +192,9 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Decides about results that both sides changed, and about those of a source that changed. All results
-    /// of a cell come from the same side.
-    fn results(
+    /// Selects results that both sides changed, and clears results of a source that changed. All results of a
+    /// cell come from the same side.
+    fn merge_results(
         &mut self,
         base: Option<&Cell<'a>>,
         ours: &Cell<'a>,
@@ -228,7 +229,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Writes the value of one side into both.
+    /// Writes the selected value of one side, or `empty` for cleared results, into both sides.
     fn take(&mut self, [base, ours, theirs]: [OptionalNode<'a>; 3], results: Results, empty: &str) {
         if ours == theirs {
             return;
@@ -239,18 +240,18 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 self.theirs.replace(theirs, empty.to_owned());
             }
             (Some(ours), Some(theirs), Results::Of(Side::Ours)) => {
-                let text = self.theirs.pasted(&self.ours.notebook.document, ours, theirs);
+                let text = self.theirs.reindented(&self.ours.notebook.document, ours, theirs);
                 self.theirs.replace(theirs, text);
             }
             (Some(ours), Some(theirs), Results::Of(Side::Theirs)) => {
-                let text = self.ours.pasted(&self.theirs.notebook.document, theirs, ours);
+                let text = self.ours.reindented(&self.theirs.notebook.document, theirs, ours);
                 self.ours.replace(ours, text);
             }
-            // One side removed the value: the other is reset to the base, so that it is removed.
+            // One side removed the value: the other side is reset to the base, so that the merge removes it.
             (Some(there), None, _) | (None, Some(there), _) => {
                 let side = if ours.is_some() { Side::Ours } else { Side::Theirs };
                 if let (Some(notebook), Some(base)) = (self.base, base) {
-                    let text = self.editor(side).pasted(&notebook.document, base, there);
+                    let text = self.editor(side).reindented(&notebook.document, base, there);
                     self.editor(side).replace(there, text);
                 }
             }
@@ -258,8 +259,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Writes the merged source of a cell into both sides, and returns it.
-    fn source(
+    /// Merges the source of a cell, and writes it into both sides.
+    fn merge_source(
         &mut self,
         label: &str,
         base: Option<&Cell<'a>>,
@@ -269,7 +270,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         let node = |cell: &Cell<'a>| member(cell.node, "source");
         let three = [base.and_then(node), node(ours), node(theirs)];
         let text = base.map_or("", |base| &base.source);
-        let merged = merged_source(text, &ours.source, &theirs.source, self.settle);
+        let merged = merge_lines(text, &ours.source, &theirs.source, self.favored);
         if !merged.is_clean {
             let written = |document: &Document<'_>, node: OptionalNode<'_>| {
                 node.map(|node| document.written(&node.span).to_owned())
@@ -296,7 +297,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 lines.extend(written);
             }
             for (editor, node) in [(&mut self.ours, our), (&mut self.theirs, their)] {
-                let text = editor.source(node, &merged.text, is_list, &lines);
+                let text = editor.format_source(node, &merged.text, is_list, &lines);
                 editor.replace(node, text);
             }
         }
@@ -321,7 +322,7 @@ struct MergedSource {
     is_clean: bool,
 }
 
-fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSource {
+fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSource {
     let taken = |text: &str| MergedSource { text: text.to_owned(), is_clean: true };
     if ours == theirs || base == theirs {
         return taken(ours);
@@ -329,10 +330,10 @@ fn merged_source(base: &str, ours: &str, theirs: &str, settle: Side) -> MergedSo
     if base == ours {
         return taken(theirs);
     }
-    // The last line of a cell has no line ending, so appending a line would change it.
+    // The last line of a cell has no line ending. With an ending, appending a line does not change it.
     let ended = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
     let [base, our, their] = [base, ours, theirs].map(ended);
-    let (favor, side) = match settle {
+    let (favor, side) = match favored {
         Side::Ours => (Favor::Ours, ours),
         Side::Theirs => (Favor::Theirs, theirs),
     };
@@ -379,25 +380,31 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         }
     }
 
-    fn replace(&mut self, node: &Node<'_>, text: String) {
+    fn replace(&mut self, node: &SyntaxNode<'_>, text: String) {
         self.edits.push((node.span.clone(), text));
     }
 
-    /// Returns the text of a value of another document, indented for the position of `place`.
-    fn pasted(&self, from: &Document<'_>, value: &Node<'_>, place: &Node<'_>) -> String {
+    /// Returns the text of a value of another document, indented like `target`.
+    fn reindented(&self, from: &Document<'_>, value: &SyntaxNode<'_>, target: &SyntaxNode<'_>) -> String {
         let written = from.written(&value.span);
         if !written.contains('\n') {
             return written.to_owned();
         }
-        let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, place.start));
+        let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, target.start));
         let mut out = String::with_capacity(written.len());
         push_indented(&mut out, written, old, new, self.end_of_line);
         out
     }
 
-    /// Returns the text of a source, formatted for the position of `place`. Lines that either side has are
-    /// written as there.
-    fn source(&self, place: &Node<'a>, text: &str, is_list: bool, written: &HashMap<&str, &str>) -> String {
+    /// Returns the text of a source, formatted like the value `target`. Lines of either side keep their
+    /// escaping.
+    fn format_source(
+        &self,
+        target: &SyntaxNode<'a>,
+        text: &str,
+        is_list: bool,
+        written: &HashMap<&str, &str>,
+    ) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 8 + 2);
         if !is_list {
             push_quoted(&mut out, text, self.escaping);
@@ -407,9 +414,9 @@ impl<'n, 'a> TextEditor<'n, 'a> {
             return "[]".to_owned();
         }
         let document = self.notebook.document.text;
-        let style = list_style(document, place).or(self.lists);
-        let indent = indent(document, place.start);
-        let is_on_line = document[..place.start].ends_with(indent) && !indent.is_empty();
+        let style = list_style(document, target).or(self.lists);
+        let indent = indent(document, target.start);
+        let is_on_line = document[..target.start].ends_with(indent) && !indent.is_empty();
         let (open, between, close) = match style {
             Some(style) => (style.open.to_owned(), style.between.to_owned(), style.close.to_owned()),
             None if is_on_line => {
@@ -435,21 +442,21 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     /// Reorders cells and their names.
     fn reorder(&mut self, order: &[usize], names: &mut Vec<String>) {
         let cells = &self.notebook.cells;
-        self.edits.sort_by_key(|(place, _)| place.start);
-        let is_in = |place: &Range<usize>, cell: &Cell<'_>| {
-            cell.node.span.start <= place.start && place.end <= cell.node.span.end
+        self.edits.sort_by_key(|(range, _)| range.start);
+        let is_in = |range: &Range<usize>, cell: &Cell<'_>| {
+            cell.node.span.start <= range.start && range.end <= cell.node.span.end
         };
         let (mut texts, mut outside, mut edits) =
             (Vec::new(), Vec::new(), std::mem::take(&mut self.edits).into_iter().peekable());
         for cell in cells {
-            while let Some(edit) = edits.next_if(|(place, _)| place.end <= cell.node.span.start) {
+            while let Some(edit) = edits.next_if(|(range, _)| range.end <= cell.node.span.start) {
                 outside.push(edit);
             }
             let mut inside = Vec::new();
-            while let Some(edit) = edits.next_if(|(place, _)| is_in(place, cell)) {
+            while let Some(edit) = edits.next_if(|(range, _)| is_in(range, cell)) {
                 inside.push(edit);
             }
-            texts.push(spliced(self.notebook.document.text, cell.node.span.clone(), &inside));
+            texts.push(apply_edits(self.notebook.document.text, cell.node.span.clone(), &inside));
         }
         outside.extend(edits);
         for (cell, from) in cells.iter().zip(order) {
@@ -460,27 +467,27 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     }
 
     fn text(mut self) -> String {
-        self.edits.sort_by_key(|(place, _)| place.start);
+        self.edits.sort_by_key(|(range, _)| range.start);
         let text = self.notebook.document.text;
-        spliced(text, 0..text.len(), &self.edits)
+        apply_edits(text, 0..text.len(), &self.edits)
     }
 }
 
 /// Returns a part of a text with edits applied, which have to be in order.
-fn spliced(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
+fn apply_edits(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(part.len());
     let mut done = part.start;
-    for (place, new) in edits {
-        out.push_str(&text[done..place.start]);
+    for (range, new) in edits {
+        out.push_str(&text[done..range.start]);
         out.push_str(new);
-        done = place.end;
+        done = range.end;
     }
     out.push_str(&text[done..part.end]);
     out
 }
 
 /// Returns the separators of a source; `None` if it is not an array of at least two lines.
-fn list_style<'a>(text: &'a str, source: &Node<'_>) -> Option<ListStyle<'a>> {
+fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a>> {
     let Value::Array([first, second, .., last] | [first, second @ last]) = source.value else { return None };
     let style = ListStyle {
         open: &text[source.span.start + 1..first.span.start],

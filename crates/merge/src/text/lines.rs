@@ -1,5 +1,5 @@
-//! Lines of a text, including their line endings: a last line without an ending differs from the same line
-//! with one.
+//! Lines of a text, including their line endings. Therefore a last line without an ending differs from the same
+//! line with an ending.
 
 use std::ops::Range;
 
@@ -39,18 +39,18 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
-    /// Returns the number of common lines at the start of two ranges, and at the end of what remains.
+    /// Returns the number of common lines at the start of two ranges, and at the end of the remaining lines.
     pub(crate) fn common(
         &self,
         lines: &Range<usize>,
         other: &Lines<'_>,
         of_other: &Range<usize>,
     ) -> (usize, usize) {
-        let most = lines.len().min(of_other.len());
+        let shorter = lines.len().min(of_other.len());
         let same = |&at: &usize| self.get(lines.start + at) == other.get(of_other.start + at);
-        let first = (0..most).take_while(same).count();
+        let first = (0..shorter).take_while(same).count();
         let same = |&at: &usize| self.get(lines.end - 1 - at) == other.get(of_other.end - 1 - at);
-        (first, (0..most - first).take_while(same).count())
+        (first, (0..shorter - first).take_while(same).count())
     }
 
     /// Returns whether two ranges of lines are equal.

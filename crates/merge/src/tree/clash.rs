@@ -1,33 +1,33 @@
-//! Separation of entries that have the same name.
+//! Separation of a leaf and a directory that have the same path.
 
 use std::collections::BTreeMap;
 
 use workspace_state::TreePath;
 
-use super::changes::{Change, Changes};
+use super::Result;
+use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::leaf::{Merger, Placed, Placement};
-use super::paths::{below, join, moved, name, parent, touches};
-use super::result::Result;
+use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
+use super::paths::{below, contains_at_or_below, join, moved, name, parent};
 
 /// Suffix for the entry of theirs if the name is taken.
 const THEIRS_SUFFIX: &str = "~theirs";
-/// Longest file name on Linux, in bytes.
+/// Maximum length of a file name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Renames one of a leaf and a directory that have the same path. The entry of ours keeps its name.
+/// Gives another name to the entry of theirs where a leaf and a directory have the same path.
 pub(super) fn separate(
-    merger: &mut Merger<'_>,
-    result: &mut Placement,
-    ours: &Changes<'_>,
-    theirs: &mut Changes<'_>,
+    merger: &mut TreeMerger<'_>,
+    result: &mut ResultEntries,
+    ours: &SideChanges<'_>,
+    theirs: &mut SideChanges<'_>,
 ) -> Result<()> {
     for path in clashes(result, ours, theirs) {
         let Some(placed) = result.get_mut(&path) else { continue };
         let mut conflict = TreeConflict::new(ConflictClass::FileDirectory, &path);
         let free_path;
-        if let Some(present) = &placed.present {
-            conflict.ours = Some(TreeVersion::new(&path, present.clone()));
+        if let Some(existing) = &placed.existing {
+            conflict.ours = Some(TreeVersion::new(&path, existing.clone()));
             let entry = merger.theirs.entry(&path)?;
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_name(&path, result)?;
@@ -37,37 +37,37 @@ pub(super) fn separate(
             conflict.ours = merger.ours.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             conflict.theirs = merger.theirs.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_name(&path, result)?;
-            result.insert(free_path.clone(), Placed { leaf, present: None });
+            result.insert(free_path.clone(), ResultEntry { leaf, existing: None });
         }
-        merger.report(TreeConflict { beside: Some(TreePath(free_path)), ..conflict });
+        merger.report(TreeConflict { theirs_path: Some(TreePath(free_path)), ..conflict });
     }
     Ok(())
 }
 
 /// Returns the leaves of the result that are also directories, outermost first.
-fn clashes(result: &Placement, ours: &Changes<'_>, theirs: &Changes<'_>) -> Vec<Vec<u8>> {
+fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_directory = |path: &[u8]| {
-        let added = |side: &Changes<'_>, counts: fn(&Change) -> bool| {
+        let added = |side: &SideChanges<'_>, counts: fn(&EntryChange) -> bool| {
             let here = side.directories.get_key_value(path).into_iter();
             here.chain(below(&side.directories, path))
                 .any(|(path, change)| side.has_added(path) && counts(change))
         };
-        // Entries of theirs in a directory are in the result, unless they wait for a review.
+        // Entries of theirs in a directory are in the result, unless they are held for a review.
         below(result, path).any(|(_, placed)| placed.leaf.is_some())
             || added(ours, |_| true)
-            || added(theirs, Change::is_empty_directory)
+            || added(theirs, EntryChange::is_empty_directory)
     };
     let leaves = result.iter().filter(|(_, placed)| placed.leaf.is_some());
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()
 }
 
-/// Moves everything below a path. All of it is from theirs: ours has a leaf there.
-fn move_directory(result: &mut Placement, theirs: &mut Changes<'_>, path: &[u8], to: &[u8]) {
+/// Moves all entries below a path. They are from theirs, since ours has a leaf at this path.
+fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path: &[u8], to: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for from in paths {
         let leaf = result.get_mut(&from).and_then(|placed| placed.leaf.take());
         if leaf.is_some() {
-            result.insert(moved(&from, path, to), Placed { leaf, present: None });
+            result.insert(moved(&from, path, to), ResultEntry { leaf, existing: None });
         }
     }
     let directories = below(&theirs.directories, path).map(|(path, _)| path.clone());
@@ -79,13 +79,13 @@ fn move_directory(result: &mut Placement, theirs: &mut Changes<'_>, path: &[u8],
     }
 }
 
-impl Merger<'_> {
-    /// Returns an unused path next to `path`.
+impl TreeMerger<'_> {
+    /// Returns a path with a suffix that neither side nor `result` uses.
     pub(super) fn free_name<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
         let mut number = 0;
         loop {
             let free_path = with_suffix(path, number);
-            let taken = touches(result, &free_path)
+            let taken = contains_at_or_below(result, &free_path)
                 || self.ours.entry(&free_path)?.is_some()
                 || self.theirs.entry(&free_path)?.is_some();
             if !taken {

@@ -1,32 +1,33 @@
 //! Rename detection: pairs of removed and added leaves that are the same file.
 //!
-//! The tree comparison already found those with equal content. Others are found by similarity, and only if it
-//! matters: files that one side removed and the other changed, and files that show the new name of a
-//! directory.
+//! The tree diff already found pairs with equal content. Other pairs are found by similarity, and only among
+//! files whose rename affects the merge: files that one side removed and the other changed, and files from
+//! removed directories to which the other side added files.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
 
-use super::changes::Changes;
+use super::Result;
+use super::changes::SideChanges;
 use super::paths::{above, name};
-use super::result::Result;
 use super::similarity::{MAX_SCORE, Pieces, may_score};
 
-/// Limit for symlinks to the same target. With more, their pairing would be arbitrary.
+/// Maximum number of removed symlinks to the same target. Pairs among more symlinks would be arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
-/// Cheap size checks per allowed comparison of contents.
+/// Number of size checks per allowed comparison of contents.
 const SIZE_CHECKS_PER_PAIR: usize = 16;
 
 /// Limits of rename detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RenameOptions {
-    /// Least similarity in percent of a file and its renamed version; more than 100 finds only equal ones.
+    /// Minimum similarity of a file and its renamed version, in percent. Above 100, only renames with equal
+    /// content are found.
     pub similarity: u8,
-    /// Limit for comparisons of two files, per side.
+    /// Maximum number of file pairs that are compared, per side.
     pub pairs: usize,
-    /// Limit for bytes read, per side.
+    /// Maximum number of bytes that are read, per side.
     pub bytes: u64,
 }
 
@@ -37,16 +38,21 @@ impl Default for RenameOptions {
 }
 
 /// Finds renames by `side` that affect changes by `other`.
-pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Changes<'_>) -> Result<()> {
+pub(super) fn find(
+    options: RenameOptions,
+    side: &mut SideChanges<'_>,
+    other: &SideChanges<'_>,
+) -> Result<()> {
     pair_symlinks(side);
     let (removed, added) = candidates(side);
-    let relevance = Relevance::new(side, other);
-    let sources: Vec<&Candidate> = removed.iter().filter(|one| relevance.is_relevant(&one.path)).collect();
+    let filter = SourceFilter::new(side, other);
+    let sources: Vec<&Candidate> = removed.iter().filter(|one| filter.is_relevant(&one.path)).collect();
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }
     let (base, tree) = (side.base, side.tree);
-    let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let mut search =
+        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
     search.by_name(&removed, &sources, &added)?;
     search.by_similarity(&sources, &added)?;
     let found = search.found;
@@ -54,21 +60,23 @@ pub(super) fn find(options: RenameOptions, side: &mut Changes<'_>, other: &Chang
     Ok(())
 }
 
-/// Finds renames from or to the selected paths, whatever the other side did, among files not yet paired.
+/// Finds renames from or to the selected paths among unpaired files, regardless of the changes of the other
+/// side.
 pub(super) fn find_selected(
     options: RenameOptions,
-    side: &mut Changes<'_>,
-    matters: impl Fn(&[u8]) -> bool,
+    side: &mut SideChanges<'_>,
+    is_selected: impl Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let (removed, added) = candidates(side);
     let (base, tree) = (side.base, side.tree);
-    let mut search = Search { base, tree, left: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let mut search =
+        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
     let (from, to): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
-    let that_matter = |all: &[&Candidate]| -> Vec<Candidate> {
-        all.iter().filter(|one| matters(&one.path)).map(|one| (*one).clone()).collect()
+    let selected = |all: &[&Candidate]| -> Vec<Candidate> {
+        all.iter().filter(|one| is_selected(&one.path)).map(|one| (*one).clone()).collect()
     };
-    search.by_similarity(&that_matter(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.by_similarity(&from, &that_matter(&to))?;
+    search.by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
+    search.by_similarity(&from, &selected(&to))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
@@ -82,7 +90,7 @@ struct Candidate {
     is_old: bool,
 }
 
-fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
+fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     let targets: BTreeSet<&Vec<u8>> = side.renames.values().collect();
     let (mut removed, mut added) = (Vec::new(), Vec::new());
     for (path, change) in &side.leaves {
@@ -91,7 +99,7 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
             (None, Some(new)) if !targets.contains(path) => (new, false),
             _ => continue,
         };
-        // All empty files are equal: that does not identify a rename.
+        // All empty files are equal, so equal content does not identify a rename.
         if let Node::File(file) = &entry.node
             && !file.extents.is_empty()
         {
@@ -103,7 +111,7 @@ fn candidates(side: &Changes<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
 }
 
 /// Pairs symlinks with equal targets, first by name, then in order.
-fn pair_symlinks(side: &mut Changes<'_>) {
+fn pair_symlinks(side: &mut SideChanges<'_>) {
     let mut gone: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
     let mut found = Vec::new();
     for (path, change) in side.leaves.iter().filter(|(_, change)| change.new.is_none()) {
@@ -133,19 +141,19 @@ fn pair_symlinks(side: &mut Changes<'_>) {
     side.renames.extend(found);
 }
 
-/// Selects the removed files for which a rename matters.
-struct Relevance<'c> {
-    side: &'c Changes<'c>,
-    other: &'c Changes<'c>,
+/// Filter for removed files whose rename affects the merge.
+struct SourceFilter<'c> {
+    side: &'c SideChanges<'c>,
+    other: &'c SideChanges<'c>,
     directories_with_additions: HashSet<&'c [u8]>,
 }
 
-impl<'c> Relevance<'c> {
-    fn new(side: &'c Changes<'_>, other: &'c Changes<'_>) -> Self {
+impl<'c> SourceFilter<'c> {
+    fn new(side: &'c SideChanges<'_>, other: &'c SideChanges<'_>) -> Self {
         Self { side, other, directories_with_additions: other.directories_with_additions() }
     }
 
-    /// Returns whether the other side changed the file, or added something to its directory, which is gone.
+    /// Returns whether the other side changed the file, or added files to a removed directory above it.
     fn is_relevant(&self, path: &[u8]) -> bool {
         let is_wanted = |directory| {
             self.directories_with_additions.contains(directory) && self.side.has_removed(directory)
@@ -154,20 +162,21 @@ impl<'c> Relevance<'c> {
     }
 }
 
-struct Search<'t> {
+/// Search for pairs of similar files. `budget` has the remaining pairs and bytes.
+struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
-    left: RenameOptions,
+    budget: RenameOptions,
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
     found: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl Search<'_> {
+impl RenameSearch<'_> {
     fn threshold(&self) -> u64 {
-        u64::from(self.left.similarity) * MAX_SCORE / 100
+        u64::from(self.budget.similarity) * MAX_SCORE / 100
     }
 
-    /// Pairs files with a unique name, if their similarity is well above the threshold.
+    /// Pairs files with a unique name, if their similarity exceeds the mean of the threshold and the maximum.
     fn by_name(&mut self, removed: &[Candidate], sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let (removed, added) = (unique_names(removed), unique_names(added));
         let threshold = self.threshold().midpoint(MAX_SCORE);
@@ -185,17 +194,17 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Pairs the remaining files, the most similar first.
+    /// Pairs the remaining files in order of similarity.
     fn by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
-        let left = sources.iter().filter(|source| !self.found.contains_key(&source.path));
-        let left: Vec<&Candidate> = left.copied().collect();
+        let unpaired = sources.iter().filter(|source| !self.found.contains_key(&source.path));
+        let unpaired: Vec<&Candidate> = unpaired.copied().collect();
         let threshold = self.threshold();
         let mut scores = Vec::new();
-        let mut size_checks = self.left.pairs.saturating_mul(SIZE_CHECKS_PER_PAIR);
+        let mut size_checks = self.budget.pairs.saturating_mul(SIZE_CHECKS_PER_PAIR);
         for (to, target) in added.iter().enumerate().filter(|(_, one)| !taken.contains(&one.path)) {
-            for (from, source) in left.iter().enumerate() {
-                if size_checks == 0 || self.left.pairs == 0 {
+            for (from, source) in unpaired.iter().enumerate() {
+                if size_checks == 0 || self.budget.pairs == 0 {
                     break;
                 }
                 size_checks -= 1;
@@ -209,7 +218,7 @@ impl Search<'_> {
         scores.sort_by_key(|(score, same_name, ..)| Reverse((*score, *same_name)));
         let mut used = BTreeSet::new();
         for (_, _, from, to) in scores {
-            let source = &left[from].path;
+            let source = &unpaired[from].path;
             if !self.found.contains_key(source) && used.insert(to) {
                 self.found.insert(source.clone(), added[to].path.clone());
             }
@@ -217,12 +226,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Returns the similarity of two files; 0 if their sizes rule it out, or a limit is reached.
+    /// Returns the similarity of two files; 0 if their sizes differ too much to reach the threshold, or a limit
+    /// is reached.
     fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64> {
-        if self.left.pairs == 0 || !may_score(source.file.size(), target.file.size(), threshold) {
+        if self.budget.pairs == 0 || !may_score(source.file.size(), target.file.size(), threshold) {
             return Ok(0);
         }
-        self.left.pairs -= 1;
+        self.budget.pairs -= 1;
         self.read(source)?;
         self.read(target)?;
         let pieces = |one: &Candidate| self.pieces.get(&(one.path.clone(), one.is_old))?.as_ref();
@@ -238,10 +248,10 @@ impl Search<'_> {
             return Ok(());
         }
         let size = one.file.size();
-        let pieces = if size > self.left.bytes {
+        let pieces = if size > self.budget.bytes {
             None
         } else {
-            self.left.bytes -= size;
+            self.budget.bytes -= size;
             let tree = if one.is_old { self.base } else { self.tree };
             Some(Pieces::new(&tree.read(&one.file)?))
         };
@@ -250,7 +260,7 @@ impl Search<'_> {
     }
 }
 
-/// Indexes files by name; `None` for names that several have.
+/// Indexes files by name; `None` for names of several files.
 fn unique_names(all: &[Candidate]) -> HashMap<&[u8], Option<&Candidate>> {
     let mut names = HashMap::new();
     for one in all {

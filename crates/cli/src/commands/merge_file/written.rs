@@ -23,10 +23,10 @@ impl Written {
         conflict_sides: impl FnOnce() -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy>,
     ) -> Result<Self, UnknownStrategy> {
         let as_it_is = |conflicts| Ok(Self { content: merged.merged.content.clone(), conflicts });
-        let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_settled()) else {
+        let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_resolved()) else {
             return as_it_is(0);
         };
-        let counted = conflict.places.len().max(1);
+        let counted = conflict.locations.len().max(1);
         let Versions { base, ours, theirs } = input.versions;
         // Markers are bytes: in binary files and in UTF-16 they would be rubbish.
         let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));

@@ -1,32 +1,32 @@
-//! Totals of counters.
+//! Counters of a document.
 //!
-//! A counter is the sum of the increments of all sides. Each side adds members of its own to one map of the
-//! document: equal increments by two sides are two members, and a counter that two sides create is the sum of
-//! both.
+//! The total of a counter is the sum of the increments of all sides. The increments are members of one map,
+//! whose keys consist of the name of the counter and the id of the side. Therefore equal increments by two
+//! sides are two members, and a counter that two sides create is the sum of both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use automerge::transaction::Transactable;
 use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, ROOT, ReadDoc, Value};
 
-/// Key in the root map of the increments, by counter and side.
+/// Key of the map of increments in the root map.
 const COUNTS_KEY: &str = "counts";
 
-/// Id of a side that changed counters: a hash in hexadecimal of [`SIDE_LEN`] characters.
-pub(super) type Side = String;
+/// Id of a side that changed counters: [`SIDE_ID_LEN`] hexadecimal digits of a hash.
+pub(super) type SideId = String;
 
 /// Counters of a document.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct Counters {
     map: ObjId,
-    /// Totals by name of the counter; `None` on overflow.
+    /// Totals by counter name; `None` on overflow.
     totals: HashMap<String, Option<i128>>,
-    sides: BTreeSet<Side>,
+    sides: BTreeSet<SideId>,
     members: Vec<String>,
 }
 
-impl Counts {
-    /// Reads the counters; `None` if the document has none, or in an unknown format.
+impl Counters {
+    /// Reads the counters; `None` if the document has no map of increments, or its format is unknown.
     pub(super) fn read(document: &AutoCommit) -> Option<Self> {
         let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS_KEY).ok()? else {
             return None;
@@ -46,17 +46,17 @@ impl Counts {
         Some(Self { map, totals, sides, members })
     }
 
-    /// Reads the counters like [`Counts::read`], and creates the map if there is none.
-    pub(super) fn of(document: &mut AutoCommit) -> Result<Self, AutomergeError> {
-        if let Some(counts) = Self::read(document) {
-            return Ok(counts);
+    /// Reads the counters like [`Counters::read`], and creates the map of increments if it does not exist.
+    pub(super) fn read_or_create(document: &mut AutoCommit) -> Result<Self, AutomergeError> {
+        if let Some(counters) = Self::read(document) {
+            return Ok(counters);
         }
         let map = document.put_object(ROOT, COUNTS_KEY, ObjType::Map)?;
         Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), members: Vec::new() })
     }
 
     /// Returns the sides that have changed a counter.
-    pub(super) fn sides(&self) -> &BTreeSet<Side> {
+    pub(super) fn sides(&self) -> &BTreeSet<SideId> {
         &self.sides
     }
 
@@ -65,7 +65,7 @@ impl Counts {
         self.totals.get(name).copied().unwrap_or(Some(0))
     }
 
-    /// Removes the increments of deleted counters: a counter that is created again starts at 0.
+    /// Removes the increments of counters that are not in `wanted`: a counter that is created again starts at 0.
     pub(super) fn retain(
         &self,
         document: &mut AutoCommit,
@@ -75,8 +75,8 @@ impl Counts {
         self.members.iter().filter(is_gone).try_for_each(|member| document.delete(&self.map, member.as_str()))
     }
 
-    /// Adds the differences to the wanted totals as increments of a side.
-    pub(super) fn add(
+    /// Adds the differences between the current and the wanted totals, as increments of a side.
+    pub(super) fn add_increments(
         &self,
         document: &mut AutoCommit,
         wanted: &BTreeMap<String, i128>,
@@ -94,10 +94,10 @@ impl Counts {
     }
 }
 
-/// Length of the id of a side.
-pub(super) const SIDE_LEN: usize = 32;
+/// Number of characters of a [`SideId`].
+pub(super) const SIDE_ID_LEN: usize = 32;
 
-/// Splits the key of a member into counter and side.
+/// Splits the key of a member into counter name and side id.
 fn split(member: &str) -> Option<(&str, &str)> {
-    member.split_at_checked(member.len().checked_sub(SIDE_LEN)?)
+    member.split_at_checked(member.len().checked_sub(SIDE_ID_LEN)?)
 }

@@ -7,30 +7,30 @@ use bumpalo::Bump;
 use super::schema::Schema;
 use crate::json;
 use crate::quote::{Escaping, push_quoted};
-use crate::rule::Crdt;
-use crate::value::{Node, Value};
+use crate::rule::CrdtType;
+use crate::value::{SyntaxNode, Value};
 
-/// Limit for the digits of a counter. Longer numbers are registers.
+/// Maximum number of digits of a counter. Longer numbers are registers.
 const DIGITS_MAX: usize = 30;
 
 /// JSON value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Data {
-    /// Number, boolean or null, as written.
+pub(super) enum JsonValue {
+    /// Source text of a number, boolean or null.
     Literal(String),
     String(String),
-    Array(Vec<Data>),
-    Object(BTreeMap<String, Data>),
+    Array(Vec<JsonValue>),
+    Object(BTreeMap<String, JsonValue>),
 }
 
-impl Data {
+impl JsonValue {
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let arena = Bump::new();
         let document = json::parse(std::str::from_utf8(text).ok()?, &arena)?;
         Some(Self::of(&document.root))
     }
 
-    fn of(node: &Node<'_>) -> Self {
+    fn of(node: &SyntaxNode<'_>) -> Self {
         match &node.value {
             Value::Literal(text) => Self::Literal((*text).to_owned()),
             Value::String(text) => Self::String((*text).to_owned()),
@@ -54,7 +54,7 @@ impl Data {
         }
     }
 
-    /// Returns the value of an integer.
+    /// Returns the value as an integer; `None` if it is of another type, or overflows.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Literal(text) => text.parse().ok(),
@@ -80,11 +80,11 @@ impl Data {
         }
     }
 
-    /// Returns the value with all counters at 0, to find other differences.
-    pub(super) fn without_counts(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
+    /// Returns the value with all counters set to 0, so that comparisons ignore them.
+    pub(super) fn with_counters_at_zero(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
         let mut below = |key: &str, value: &Self| {
             path.push(key.to_owned());
-            let value = value.without_counts(schema, path);
+            let value = value.with_counters_at_zero(schema, path);
             path.pop();
             value
         };
@@ -93,7 +93,7 @@ impl Data {
             Self::Object(all) => {
                 Self::Object(all.iter().map(|(key, value)| (key.clone(), below(key, value))).collect())
             }
-            Self::Literal(_) if self.counter().is_some() && schema.kind(path) == Crdt::Counter => {
+            Self::Literal(_) if self.counter().is_some() && schema.kind(path) == CrdtType::Counter => {
                 Self::Literal("0".to_owned())
             }
             Self::Literal(_) | Self::String(_) => self.clone(),
@@ -108,14 +108,17 @@ impl Data {
         out
     }
 
-    /// Returns the value on one line, as a key in sets.
-    pub(super) fn to_name(&self) -> String {
+    /// Returns the canonical text on one line, which is the key of a value in a set.
+    pub(super) fn to_set_key(&self) -> String {
         match self {
             Self::Literal(text) => text.clone(),
             Self::String(text) => quoted(text),
-            Self::Array(all) => format!("[{}]", all.iter().map(Self::to_name).collect::<Vec<_>>().join(",")),
+            Self::Array(all) => {
+                format!("[{}]", all.iter().map(Self::to_set_key).collect::<Vec<_>>().join(","))
+            }
             Self::Object(all) => {
-                let member = |(key, value): (&String, &Self)| format!("{}:{}", quoted(key), value.to_name());
+                let member =
+                    |(key, value): (&String, &Self)| format!("{}:{}", quoted(key), value.to_set_key());
                 format!("{{{}}}", all.iter().map(member).collect::<Vec<_>>().join(","))
             }
         }

@@ -1,18 +1,18 @@
-//! Lookup of members and elements by name.
+//! Lookup of children of a container by name.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::{Node, Value};
+use super::{SyntaxNode, Value};
 
-/// Up to this number of children, a linear search is faster than building an index.
+/// Maximum number of children for a linear search, which is then faster than building an index.
 pub(super) const LINEAR_SEARCH_MAX: usize = 16;
 
 /// Children of a container with unique names.
 #[derive(Debug, Default)]
-pub(crate) struct Keyed<'d, 'a> {
-    pub(crate) nodes: &'d [Node<'a>],
+pub(crate) struct NamedChildren<'d, 'a> {
+    pub(crate) nodes: &'d [SyntaxNode<'a>],
     names: Names<'d, 'a>,
     index: OnceCell<HashMap<&'d str, usize>>,
 }
@@ -23,28 +23,28 @@ enum Names<'d, 'a> {
     #[default]
     Keys,
     /// Value of the key field of each array element.
-    Fields(Vec<&'d Node<'a>>),
-    /// Names from elsewhere, one for each child.
-    Given(&'d [String]),
+    Fields(Vec<&'d SyntaxNode<'a>>),
+    /// Names from the caller, one for each child.
+    External(&'d [String]),
 }
 
-impl<'d, 'a> Keyed<'d, 'a> {
+impl<'d, 'a> NamedChildren<'d, 'a> {
     /// Creates a lookup of members by key.
-    pub(crate) fn members(nodes: &'d [Node<'a>]) -> Self {
+    pub(crate) fn by_key(nodes: &'d [SyntaxNode<'a>]) -> Self {
         Self { nodes, names: Names::Keys, index: OnceCell::new() }
     }
 
-    /// Creates a lookup of array elements by a field; `None` unless all elements have it with different
+    /// Creates a lookup of array elements by a field; `None` unless all elements have the field with different
     /// values.
-    pub(crate) fn elements(nodes: &'d [Node<'a>], field: &str) -> Option<Self> {
+    pub(crate) fn by_field(nodes: &'d [SyntaxNode<'a>], field: &str) -> Option<Self> {
         let names = nodes.iter().map(|node| key_value(node, field)).collect::<Option<Vec<_>>>()?;
-        let keyed = Self { nodes, names: Names::Fields(names), index: OnceCell::new() };
-        (!keyed.has_duplicates()).then_some(keyed)
+        let named = Self { nodes, names: Names::Fields(names), index: OnceCell::new() };
+        (!named.has_duplicates()).then_some(named)
     }
 
-    /// Creates a lookup by given names, which have to be unique.
-    pub(crate) fn given(nodes: &'d [Node<'a>], names: &'d [String]) -> Self {
-        Self { nodes, names: Names::Given(names), index: OnceCell::new() }
+    /// Creates a lookup by the given names, which have to be unique.
+    pub(crate) fn with_names(nodes: &'d [SyntaxNode<'a>], names: &'d [String]) -> Self {
+        Self { nodes, names: Names::External(names), index: OnceCell::new() }
     }
 
     /// Returns the name of the child at an index.
@@ -55,11 +55,11 @@ impl<'d, 'a> Keyed<'d, 'a> {
                 Value::String(text) | Value::Literal(text) => text,
                 Value::Array(_) | Value::Object(_) => "",
             },
-            Names::Given(names) => &names[at],
+            Names::External(names) => &names[at],
         }
     }
 
-    /// Returns the index of the child with this name. `hint` is tried first.
+    /// Returns the index of the child with this name. The index `hint` is tried first.
     pub(crate) fn find(&self, name: &str, hint: usize) -> Option<usize> {
         if hint < self.nodes.len() && self.name(hint) == name {
             return Some(hint);
@@ -70,8 +70,8 @@ impl<'d, 'a> Keyed<'d, 'a> {
         self.index().get(name).copied()
     }
 
-    /// Returns the child with this name. `hint` is the index that is tried first.
-    pub(crate) fn get(&self, name: &str, hint: usize) -> Option<&'d Node<'a>> {
+    /// Returns the child with this name. The index `hint` is tried first.
+    pub(crate) fn get(&self, name: &str, hint: usize) -> Option<&'d SyntaxNode<'a>> {
         self.find(name, hint).map(|at| &self.nodes[at])
     }
 
@@ -92,7 +92,7 @@ impl<'d, 'a> Keyed<'d, 'a> {
     }
 }
 
-/// Orders names: numbers by value, before everything else.
+/// Returns whether a name sorts before another. Numbers sort by value, before other names.
 pub(super) fn is_before(one: &str, other: &str) -> bool {
     let rank = |name: &str| {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
@@ -102,7 +102,7 @@ pub(super) fn is_before(one: &str, other: &str) -> bool {
 }
 
 /// Returns the value of an element's field, if it is a scalar.
-fn key_value<'d, 'a>(node: &'d Node<'a>, field: &str) -> Option<&'d Node<'a>> {
+fn key_value<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
     let Value::Object(members) = &node.value else { return None };
     let found = members.iter().find(|member| member.key == field)?;
     match found.value {
