@@ -7,6 +7,7 @@
 //! in the styles with a base. Here it is never a conflict.
 
 mod changes;
+mod chunk;
 mod eol;
 mod lines;
 mod refine;
@@ -17,30 +18,11 @@ use std::ops::Range;
 use serde::Serialize;
 
 use self::changes::{LineChange, LineChanges, diff_sides};
+use self::chunk::{Chunk, ChunkKind};
 use self::lines::Lines;
 
-pub use self::changes::DiffLimits;
+pub use self::changes::{DiffLimitExceeded, DiffLimits};
 pub use self::render::{Labels, Style};
-
-/// Part of a text merge that differs in at least one version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chunk {
-    pub(crate) kind: ChunkKind,
-    pub(crate) base: Range<usize>,
-    pub(crate) ours: Range<usize>,
-    pub(crate) theirs: Range<usize>,
-}
-
-/// Source of the merged lines of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChunkKind {
-    Ours,
-    Theirs,
-    /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
-    /// with the base in several ways.
-    Both,
-    Conflict,
-}
 
 /// Conflicting lines. Ranges count from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,11 +54,6 @@ pub struct TextMerge<'a> {
     theirs: Lines<'a>,
     chunks: Vec<Chunk>,
 }
-
-/// Error for texts that differ in more lines than the limits allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the versions differ too much to be compared line by line")]
-pub struct DiffLimitExceeded;
 
 impl<'a> TextMerge<'a> {
     /// Compares three versions. Fails if a side differs from the base in more lines than `limits` allows.

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-use super::DiffLimitExceeded;
 use super::lines::Lines;
 
 /// Replacement of a range of base lines.
@@ -20,6 +19,11 @@ pub(crate) struct LineChanges(Vec<LineChange>);
 
 /// Maximum number of lines on each side of a single replacement that is detected without a diff.
 const SINGLE_CHANGE_MAX: usize = 8;
+
+/// Error for texts that differ in more lines than the limits allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the versions differ too much to be compared line by line")]
+pub struct DiffLimitExceeded;
 
 /// Limits of the diff of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

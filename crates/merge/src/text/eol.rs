@@ -1,6 +1,6 @@
 //! Line endings of conflict markers, chosen as in git.
 
-use super::Chunk;
+use super::chunk::Chunk;
 use super::lines::Lines;
 
 /// Line ending.

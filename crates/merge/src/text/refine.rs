@@ -1,7 +1,8 @@
 //! Refinement of conflicts for display.
 
 use super::changes::{DiffLimits, diff_ranges};
-use super::{Chunk, ChunkKind, TextMerge};
+use super::TextMerge;
+use super::chunk::{Chunk, ChunkKind};
 
 /// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;

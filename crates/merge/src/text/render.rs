@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::eol::{LineEnding, marker_ending};
 use super::lines::Lines;
-use super::{Chunk, ChunkKind, Favor, TextMerge, refine};
+use super::chunk::{Chunk, ChunkKind};
+use super::{Favor, TextMerge, refine};
 
 /// Conflict style, as in git's `merge.conflictStyle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree};
 
-use super::Result;
+use super::result::Result;
 use super::attributes::{self, NodeAttributes};
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};

@@ -4,7 +4,8 @@ use workspace_state::Tree;
 
 use super::conflict::{ConflictClass, TreeConflict};
 use super::leaf::TreeMerger;
-use super::{Result, TreeOptions};
+use super::options::TreeOptions;
+use super::result::Result;
 use crate::choices::{Choice, ChoiceResult, by_rules, choices};
 
 /// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty if the tree

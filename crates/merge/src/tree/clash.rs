@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use workspace_state::TreePath;
 
-use super::Result;
+use super::result::Result;
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, ResultEntry, TreeMerger};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use workspace_state::TreePath;
 
-use super::Result;
+use super::result::Result;
 use super::changes::SideChanges;
 use super::conflict::{ConflictClass, TreeConflict};
 use super::leaf::TreeMerger;

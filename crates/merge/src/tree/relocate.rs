@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::Result;
+use super::result::Result;
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::TreeMerger;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
 
-use super::Result;
+use super::result::Result;
 use super::changes::SideChanges;
 use super::paths::{above, name};
 use super::similarity::{MAX_SCORE, Pieces, may_score};
