@@ -5,19 +5,19 @@
 //! one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ById, ChunkId, NodeId};
+use crate::new_objects::{BulkPack, NewObjects, PackedObject};
 use crate::node::Extent;
-use crate::pack::{Location, PACK_HEADER, Role};
+use crate::pack::Role;
 use crate::page::{NodeSink, Page};
 use crate::record::{self, Compression, Kind};
 use crate::session::Guard;
-use crate::store::Store;
+use crate::store::{Inner, Store};
 
 /// Buffer size in bytes above which a batch spills into a bulk pack.
 const SPILL_AT: usize = 4 << 20;
@@ -28,9 +28,6 @@ const UNCOMPRESSED_MAX: usize = 16 << 10;
 const STEP_CAPACITY: usize = 32 << 10;
 /// Most objects of a search step that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
-/// Size in bytes above which a bulk pack is closed.
-const BULK_MAX: u64 = 128 << 20;
-
 pub(crate) struct Batch {
     store: Store,
     /// Protects stored objects that the batch relies on from garbage collection until it commits.
@@ -49,48 +46,14 @@ struct State {
     known: HashSet<(Kind, [u8; 32]), ById>,
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
-    objects: Vec<Placed>,
+    objects: Vec<PackedObject>,
     /// Number of leading entries of `objects` that may already be in the store.
     unchecked: usize,
     bulk: Vec<BulkPack>,
     /// Number of writes into bulk packs that are in progress.
     spilling: usize,
     /// Contents of a commit that is in progress, see [`Batch::start_commit`].
-    in_flight: Option<Contents>,
-}
-
-/// An object and its position in the buffer or pack.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Placed {
-    pub(crate) kind: Kind,
-    pub(crate) id: [u8; 32],
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-}
-
-/// A pack that belongs to this batch until it commits. The open file is locked: garbage collection skips
-/// packs that are being written.
-#[derive(Clone)]
-pub(crate) struct BulkPack {
-    pub(crate) number: u32,
-    pub(crate) file: Arc<File>,
-    end: u64,
-    pub(crate) objects: Vec<Placed>,
-}
-
-/// Objects that a batch hands to its commit.
-#[derive(Default, Clone)]
-pub(crate) struct Contents {
-    pub(crate) buffer: Vec<u8>,
-    pub(crate) objects: Vec<Placed>,
-    pub(crate) bulk: Vec<BulkPack>,
-}
-
-impl Contents {
-    /// Returns the size of these objects on disk, in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
-    }
+    in_flight: Option<NewObjects>,
 }
 
 impl Batch {
@@ -164,7 +127,7 @@ impl Batch {
                 }
                 let offset = state.buffer.len() as u32;
                 let len = record::append(&mut state.buffer, kind, id, content, compression)?;
-                state.objects.push(Placed { kind, id: *id, offset, len });
+                state.objects.push(PackedObject { kind, id: *id, offset, len });
                 state.unchecked += 1;
                 return Ok(());
             }
@@ -183,7 +146,7 @@ impl Batch {
         }
         let offset = state.buffer.len() as u32;
         state.buffer.extend_from_slice(&encoded);
-        state.objects.push(Placed { kind, id: *id, offset, len });
+        state.objects.push(PackedObject { kind, id: *id, offset, len });
         Ok(())
     }
 
@@ -212,7 +175,7 @@ impl Batch {
             let (buffer, objects) = (std::mem::take(&mut state.buffer), std::mem::take(&mut state.objects));
             for object in objects.iter().filter(|object| !stored.contains(&(object.kind, object.id))) {
                 let at = object.offset as usize;
-                state.append(&buffer[at..at + object.len as usize], &[Placed { offset: 0, ..*object }]);
+                state.append(&buffer[at..at + object.len as usize], &[PackedObject { offset: 0, ..*object }]);
             }
         }
         Ok(())
@@ -223,7 +186,7 @@ impl Batch {
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
-        if state.bulk.last().is_none_or(|pack| pack.end + len > BULK_MAX) {
+        if state.bulk.last().is_none_or(|pack| !pack.has_room(len)) {
             let pack = self.store.inner.create_bulk()?;
             state.bulk.push(pack);
         }
@@ -232,8 +195,9 @@ impl Batch {
         let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
         let start = pack.end;
         pack.end += buffer.len() as u64;
-        pack.objects
-            .extend(objects.iter().map(|object| Placed { offset: object.offset + start as u32, ..*object }));
+        pack.objects.extend(
+            objects.iter().map(|object| PackedObject { offset: object.offset + start as u32, ..*object }),
+        );
         let (file, number) = (Arc::clone(&pack.file), pack.number);
         state.spilling += 1;
         drop(state);
@@ -250,13 +214,13 @@ impl Batch {
 
     /// Ends collecting and takes the contents. A batch that has spilled writes its last part into its pack as
     /// well.
-    pub(crate) fn finish(&self) -> Result<Contents> {
+    pub(crate) fn finish(&self) -> Result<NewObjects> {
         Ok(self.end_collecting()?.take_contents())
     }
 
     /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
     /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
-    pub(crate) fn start_commit(&self) -> Result<Contents> {
+    pub(crate) fn start_commit(&self) -> Result<NewObjects> {
         let mut state = self.end_collecting()?;
         let contents = state.take_contents();
         state.in_flight = Some(contents.clone());
@@ -330,15 +294,15 @@ impl Batch {
     }
 }
 
-fn find<'a>(objects: &'a [Placed], kind: Kind, id: &[u8; 32]) -> Option<&'a Placed> {
+fn find<'a>(objects: &'a [PackedObject], kind: Kind, id: &[u8; 32]) -> Option<&'a PackedObject> {
     objects.iter().find(|object| object.kind == kind && object.id == *id)
 }
 
 impl State {
     /// Takes everything collected and clears `known`.
-    fn take_contents(&mut self) -> Contents {
+    fn take_contents(&mut self) -> NewObjects {
         self.known.clear();
-        Contents {
+        NewObjects {
             buffer: std::mem::take(&mut self.buffer),
             objects: std::mem::take(&mut self.objects),
             bulk: std::mem::take(&mut self.bulk),
@@ -346,14 +310,15 @@ impl State {
     }
 
     /// Appends encoded records to the buffer.
-    fn append(&mut self, buffer: &[u8], objects: &[Placed]) {
+    fn append(&mut self, buffer: &[u8], objects: &[PackedObject]) {
         let base = self.buffer.len() as u32;
         self.buffer.extend_from_slice(buffer);
-        self.objects.extend(objects.iter().map(|object| Placed { offset: object.offset + base, ..*object }));
+        self.objects
+            .extend(objects.iter().map(|object| PackedObject { offset: object.offset + base, ..*object }));
     }
 
     /// Undoes a failed write into a bulk pack: its records are back in the buffer.
-    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[Placed]) {
+    fn undo_spill(&mut self, number: u32, start: u64, buffer: &[u8], objects: &[PackedObject]) {
         let end = start + buffer.len() as u64;
         if let Some(pack) = self.bulk.iter_mut().find(|pack| pack.number == number) {
             pack.objects.retain(|object| !(start..end).contains(&u64::from(object.offset)));
@@ -397,29 +362,18 @@ impl NodeSink for Batch {
     }
 }
 
-impl BulkPack {
-    pub(crate) fn location(&self, object: &Placed) -> Location {
-        Location { pack: self.number, offset: object.offset, len: object.len }
-    }
-
-    /// Appends an encoded record and returns its offset. For a single writer.
-    pub(crate) fn append(&mut self, encoded: &[u8], path: &std::path::Path) -> Result<u32> {
-        let offset = self.end as u32;
-        self.file.write_all_at(encoded, self.end).context("write", path)?;
-        self.end += encoded.len() as u64;
-        Ok(offset)
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.end > BULK_MAX
+impl Store {
+    /// Starts a batch: objects that become part of the store together.
+    pub(crate) fn batch(&self) -> Result<Batch> {
+        Batch::new(self.clone())
     }
 }
 
-impl crate::store::Inner {
+impl Inner {
     /// Creates a bulk pack with a new number, locked by this process.
     pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
         let number = self.allocate_pack()?;
         let file = self.packs.create(number, Role::Bulk)?;
-        Ok(BulkPack { number, file: Arc::new(file), end: PACK_HEADER, objects: Vec::new() })
+        Ok(BulkPack::new(number, file))
     }
 }

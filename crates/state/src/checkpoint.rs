@@ -8,13 +8,15 @@ use std::os::unix::fs::FileExt;
 use heed::RwTxn;
 
 use crate::codec::DecodeError;
+use crate::commit_options::Expect;
 use crate::episode;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
-use crate::index::{Index, LogState};
+use crate::index::Index;
 use crate::log::{LogAppend, create_log};
-use crate::log_record::{Change, CheckpointRecord, Expect};
+use crate::log_record::{Change, CheckpointRecord};
+use crate::log_state::LogState;
 use crate::pack::Packs;
 use crate::record::Kind;
 

@@ -10,11 +10,13 @@ mod cursor;
 mod renames;
 mod three_way;
 
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::NodeRef;
 use crate::store::Store;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 use crate::walk_limits::{WalkUsage, entry_size};
 use cursor::{Cursor, Leaf, Next};
 

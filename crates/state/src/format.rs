@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{IoContext, Result, StoreError};
+use crate::file_ops::replace_file;
 use crate::pack::{Packs, sync_directory};
-use crate::store::replace_file;
 
 /// Version of the on-disk format.
 pub const FORMAT: u32 = 1;

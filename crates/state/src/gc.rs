@@ -28,15 +28,17 @@ use rayon::prelude::*;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::batch::BulkPack;
 use crate::cancel::Cancel;
 use crate::checkpoint;
 use crate::commit::missing;
+use crate::commit_options::Durability;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
+use crate::file_ops::remove_if_exists;
 use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
-use crate::log_record::{Change, Durability};
+use crate::log_record::Change;
+use crate::new_objects::BulkPack;
 use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
@@ -635,7 +637,7 @@ fn remove_abandoned(directory: &Path, is_unfinished: impl Fn(&Path) -> bool) -> 
     for entry in fs::read_dir(directory).context("list", directory)? {
         let path = entry.context("list", directory)?.path();
         if is_unfinished(&path) && is_abandoned(&path) {
-            crate::store::remove_if_there(&path)?;
+            remove_if_exists(&path)?;
         }
     }
     Ok(())

@@ -2,9 +2,10 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use crate::commit_options::Durability;
 use crate::error::{Result, StoreError};
 use crate::id::{SnapshotId, TreeId};
-use crate::log_record::{Change, Durability};
+use crate::log_record::Change;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 

@@ -11,9 +11,11 @@ mod secrets;
 use rayon::prelude::*;
 
 use crate::diff::{Difference, DifferenceKind, diff};
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::node::NodeKind;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 use crate::walk_limits::{WalkUsage, queued_size};
 pub use lines::LINE_DIFF_MAX;
 pub(crate) use lines::{Content, LineDiff};

@@ -5,30 +5,9 @@
 //! older logs can be deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
+use crate::commit_options::Expect;
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::snapshot::Snapshot;
-
-/// Required state of a reference for a change to it to succeed (compare-and-set).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Expect {
-    /// Any state. For a reference that only one party moves.
-    #[default]
-    Anything,
-    /// Not there yet.
-    Absent,
-    /// At this snapshot.
-    At(SnapshotId),
-}
-
-/// Data that must be on disk before a commit is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Durability {
-    /// Everything up to and including this commit survives a crash of the machine.
-    #[default]
-    Synced,
-    /// Survives a killed process; a crash of the machine may undo it and what came after it.
-    Buffered,
-}
 
 /// One change to the records of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]

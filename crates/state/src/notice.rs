@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::loss::RebuildReport;
+use crate::rebuild_report::RebuildReport;
 
 /// Event of a store that no caller asked for.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use heed::RoTxn;
 
 use crate::codec::DecodeError;
+use crate::damage::Damage;
 use crate::error::{Result, StoreError};
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::index::{Index, Table, episode_key, joined};
 use crate::log_record::Change;
 use crate::snapshot::Snapshot;
-use crate::unsettled_rows::Row;
-use crate::verify::Damage;
+use crate::unsettled_cache::Row;
 
 type Digest = [u8; 16];
 

@@ -18,15 +18,17 @@ use std::path::{Path, PathBuf};
 use heed::RwTxn;
 
 use crate::checkpoint;
-use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result};
-use crate::index::{Index, LogState};
+use crate::file_ops::remove_directory;
+use crate::index::Index;
 use crate::index_trust;
 use crate::log_record::Change;
 use crate::log_scan::{LogRecords, Tail};
-use crate::loss::{self, RebuildReport};
+use crate::log_state::LogState;
+use crate::old_index;
 use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
+use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 
@@ -55,7 +57,7 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     let old = install_index(path, &new)?;
     index_trust::set(path, &index_trust::boot_id())?;
     // After a machine crash the old index may be inconsistent, and reading it could kill the process.
-    loss::compare(path, old, report, !crashed)
+    old_index::compare(path, old, report, !crashed)
 }
 
 /// Builds an index in `new`.
@@ -68,8 +70,12 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     index.commit(txn)?;
     index.sync()?;
     let txn = index.read()?;
-    let index = IndexCounts::of(&index, &txn)?;
-    Ok(RebuildReport { index, commits_given_up, log_damaged, ..RebuildReport::default() })
+    Ok(RebuildReport {
+        index: index.counts(&txn)?,
+        commits_given_up,
+        log_damaged,
+        ..RebuildReport::default()
+    })
 }
 
 /// Replaces the old index by the new one. Returns the path that the old one was moved to.
@@ -77,7 +83,7 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
     // An empty index held nothing.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
-        let old = loss::name_for_old_index(path)?;
+        let old = old_index::name_for_old_index(path)?;
         fs::rename(&directory, &old).context("rename", &directory)?;
         Some(old)
     } else {
@@ -87,13 +93,6 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     fs::rename(new, &directory).context("rename", new)?;
     sync_directory(path)?;
     Ok(old)
-}
-
-pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.context("remove", path),
-    }
 }
 
 /// Returns true if the machine may have crashed since the packs were last written.

@@ -1,8 +1,9 @@
 //! References: names that move from snapshot to snapshot, only by compare-and-set.
 
+use crate::commit_options::{Durability, Expect};
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
-use crate::log_record::{Change, Durability, Expect};
+use crate::log_record::Change;
 use crate::store::Store;
 
 /// Checks that a reference may have this name. A commit checks it too; call this before expensive work.
@@ -65,7 +66,7 @@ impl Store {
     }
 
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
-        self.inner.commit(crate::batch::Contents::default(), changes, durability)
+        self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
 }
 

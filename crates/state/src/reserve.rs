@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext as _, Result};
 use crate::platform;
-use crate::store::Store;
 
 /// Size in bytes, to which the size of the index is added: garbage collection may rewrite every page of it.
 const BASE: u64 = 1 << 20;
@@ -83,17 +82,4 @@ fn allocate(path: &Path, len: u64) -> io::Result<()> {
         file.write_all_at(&zeros[..PART.min((len - start) as usize)], start)?;
     }
     Ok(())
-}
-
-impl Store {
-    /// Runs an operation that frees space. If it fails because the disk is full, releases the reserve and
-    /// retries once.
-    pub(crate) fn with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
-        let inner = &self.inner;
-        match work() {
-            // After a failed sync this process must not write any more.
-            Err(error) if error.is_full() && !inner.log.has_failed() && inner.reserve.release() => work(),
-            other => other,
-        }
-    }
 }

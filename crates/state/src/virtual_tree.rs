@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::batch::Batch;
+use crate::entry::Entry;
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::{NodeId, SnapshotId};
 use crate::node::{Extent, NodeKind, NodeRef, Xattrs};
@@ -23,7 +24,8 @@ use crate::quote::shorten_path;
 use crate::session::Guard;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::{BadPath, DEPTH_MAX, Entry, Tree, path_names};
+use crate::tree::Tree;
+use crate::tree_path::{BadPath, DEPTH_MAX, path_names};
 
 pub use files::{AddOutcome, FileToAdd, LinkedFile};
 

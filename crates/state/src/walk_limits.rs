@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::limit::{LimitExceeded, LimitKind, WalkLimits};
 use crate::node::{Extent, FileNode, Xattrs};
-use crate::tree::{DirectoryNode, Entry, Node};
 
 /// Usage of a walk, counted against its limits. Threads of one walk share it.
 #[derive(Debug)]

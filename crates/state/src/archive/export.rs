@@ -5,13 +5,16 @@ use std::io::Write;
 
 use tar::{EntryType, Header};
 
+use super::block::BLOCK;
+use super::error::{ArchiveError, Result};
 use super::pax::Records;
 use super::sparse::Map;
-use super::{ArchiveError, BLOCK, Result};
+use crate::entry::{Entry, Node};
 use crate::node::{Extent, FileNode};
 use crate::progress::Progress;
 use crate::snapshot::Timestamp;
-use crate::tree::{Entry, Node, Tree, join};
+use crate::tree::Tree;
+use crate::tree_path::join;
 
 /// Longest name in a header, in bytes.
 const NAME_MAX: usize = 100;

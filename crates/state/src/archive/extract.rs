@@ -20,13 +20,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::error::{ArchiveError, Result, refused};
 use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
 use super::member::{Kind, Member};
 use super::reader::Reader;
 use super::sparse::Run;
-use super::{ArchiveError, Result, refused};
 use crate::cancel::Cancel;
-use crate::directory::timestamps;
 use crate::node::{is_valid_name, is_valid_target};
 use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
 use crate::quote::shorten_path;
@@ -232,7 +231,7 @@ impl Extractor {
         // Independent of the umask.
         fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
         if let Some(modified) = member.modified.filter(|_| !self.is_layer()) {
-            futimens(&file, &timestamps(modified)).map_err(failed(&path))?;
+            futimens(&file, &modified.file_times()).map_err(failed(&path))?;
         }
         self.report.bytes += member.size;
         Ok(())
@@ -347,7 +346,7 @@ fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
 }
 
 fn set_times(parent: impl AsFd, name: &[u8], modified: Timestamp) -> Result<(), Errno> {
-    utimensat(parent, name, &timestamps(modified), AtFlags::SYMLINK_NOFOLLOW)
+    utimensat(parent, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// Leaves a hole in a file that is being written.

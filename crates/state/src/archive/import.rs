@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use super::error::{Result, refused};
 use super::limits::{ArchiveLimits, Memory, MemoryBudget, NAMED_MAX, Usage, check_relative, names_inside};
 use super::member::{Kind, Member};
 use super::reader::Reader;
 use super::sparse::Run;
-use super::{Result, refused};
+use crate::commit_options::NewSnapshot;
 use crate::content::ContentWriter;
 use crate::node::{NodeKind, is_valid_target};
 use crate::progress::Progress;
 use crate::quote::shorten_path;
-use crate::snapshot::{NewSnapshot, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::virtual_tree::{Attributes, TreeError, VirtualTree};
 

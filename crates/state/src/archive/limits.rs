@@ -3,11 +3,11 @@
 
 use std::fmt;
 
+use super::error::{ArchiveError, Result, refused};
 use super::member::Member;
-use super::{ArchiveError, Result, refused};
 use crate::limit::LimitKind;
 use crate::node::{Extent, NAME_MAX};
-use crate::tree::DEPTH_MAX;
+use crate::tree_path::DEPTH_MAX;
 
 /// Longest value of an extended attribute in bytes (`XATTR_SIZE_MAX` of Linux).
 const XATTR_VALUE_MAX: usize = 64 << 10;

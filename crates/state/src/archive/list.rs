@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::Result;
+use super::error::Result;
 use super::limits::{ArchiveLimits, Usage, names_inside};
 use super::member::Kind;
 use super::reader::Reader;

@@ -8,10 +8,11 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
+use super::block::{BLOCK, padded};
+use super::error::{ArchiveError, Result, refused};
 use super::member::{self, Kind, Member, Prologue, SparseForm};
 use super::pax::{self, Records};
 use super::sparse::Map;
-use super::{ArchiveError, BLOCK, Result, padded, refused};
 use crate::cancel::{Cancel, Cancelled};
 
 /// Longest extension member in bytes: the longest path, the longest link target and many attributes fit.

@@ -1,6 +1,6 @@
 //! Sparse members: content with holes, of which only the data is in the archive.
 
-use super::BLOCK;
+use super::block::BLOCK;
 use crate::node::Extent;
 
 /// Map of the data in a file; everything else is zeros.

@@ -6,9 +6,10 @@ use tar::{EntryType, Header};
 
 use super::pax::Records;
 use super::*;
+use crate::commit_options::NewSnapshot;
 use crate::node::{NodeKind, Xattrs};
 use crate::progress::Quiet;
-use crate::snapshot::{NewSnapshot, Timestamp};
+use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::Tree;
 use crate::virtual_tree::{Attributes, VirtualTree};

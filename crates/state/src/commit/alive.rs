@@ -4,18 +4,19 @@ use std::collections::HashSet;
 
 use heed::RwTxn;
 
-use crate::batch::Contents;
+use crate::commit_queue::CommitRequest;
 use crate::error::{Result, StoreError};
 use crate::id::{ById, NodeId};
 use crate::index::condemned_key;
 use crate::log::LogAppend;
 use crate::log_record::Change;
+use crate::new_objects::NewObjects;
 use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::references_of::{ObjectId, references_of};
 use crate::store::Inner;
 
-use super::{Request, missing};
+use super::missing;
 
 impl Inner {
     /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
@@ -26,7 +27,7 @@ impl Inner {
         txn: &mut RwTxn<'_>,
         append: &LogAppend,
         base: u64,
-        request: &Request,
+        request: &CommitRequest,
     ) -> Result<()> {
         let mut roots: Vec<ObjectId> = Vec::new();
         for change in &request.changes {
@@ -55,7 +56,7 @@ impl Inner {
     fn references_of_contents(
         &self,
         buffer: &[u8],
-        contents: &Contents,
+        contents: &NewObjects,
         found: &mut impl FnMut(ObjectId),
     ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };

@@ -2,9 +2,10 @@
 
 use heed::RwTxn;
 
+use crate::commit_options::Expect;
 use crate::error::{Result, StoreError};
 use crate::id::SnapshotId;
-use crate::log_record::{Change, Expect};
+use crate::log_record::Change;
 use crate::store::Inner;
 
 impl Inner {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::Directory;
 use crate::codec::DecodeError;
+use crate::entry::Entry;
 use crate::error::{Result, StoreError};
 use crate::id::NodeId;
 use crate::node::NodeRef;
 use crate::page::{EntryTime, Head, Page};
 use crate::store::Store;
-use crate::tree::Entry;
 
 pub(super) struct Cursor<'s> {
     store: &'s Store,

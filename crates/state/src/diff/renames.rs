@@ -8,11 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use super::{Difference, DifferenceKind, Found, list_below};
+use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::{Extent, FileNode};
 use crate::store::Store;
-use crate::tree::{Entry, Node};
 use crate::walk_limits::WalkUsage;
 
 /// Turns removed and added entries into differences: renames, removals and additions.

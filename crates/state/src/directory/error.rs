@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 use crate::limit::LimitExceeded;
 use crate::quote::shorten_path;
-use crate::tree::DEPTH_MAX;
+use crate::tree_path::DEPTH_MAX;
 
 use super::skipped::Skipped;
 

@@ -13,13 +13,12 @@ use uuid::Uuid;
 use crate::error::StoreError;
 use crate::platform::RawDir;
 use crate::snapshot::Timestamp;
-use crate::tree::join;
+use crate::tree_path::join;
 
 use super::error::{Context, Result};
-use super::path::full_path;
+use super::path::{READ, WRITE, full_path};
 use super::read::fingerprint;
 use super::state::TrackedDirectory;
-use super::switch::{READ, WRITE, times};
 use super::temporary_access::TemporaryAccess;
 
 const TEMPORARY_PREFIX: &str = ".workspace-new-";
@@ -104,7 +103,7 @@ fn clean(
             Err(error) => return Err(error).context("remove", &full_path(&known.path, &join(path, &name))),
         }
     }
-    futimens(&fd, &times(before)).context("set the times of", &here())?;
+    futimens(&fd, &before.file_times()).context("set the times of", &here())?;
     Ok(true)
 }
 

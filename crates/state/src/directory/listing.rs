@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::id::NodeId;
 use crate::page::Page;
 use crate::store::Store;
 
-use super::checkout::Ids;
+/// Ids of a tree and of its times.
+pub(super) type TreeIds = (NodeId, NodeId);
 
 /// All entries of a directory, sorted by name.
 #[derive(Default)]
@@ -31,7 +33,7 @@ pub(super) struct Pair<'l> {
 
 impl Listing {
     /// Reads the entries of a directory; empty for `None`.
-    pub(super) fn of(store: &Store, directory: Option<Ids>) -> Result<Self> {
+    pub(super) fn of(store: &Store, directory: Option<TreeIds>) -> Result<Self> {
         let mut listing = Self::default();
         if let Some((node, times)) = directory {
             store.for_each_leaf(node, Some(times), &mut |page, times| {

@@ -5,6 +5,7 @@
 
 mod attributes;
 mod checkout;
+mod checkout_options;
 mod error;
 mod ignored;
 mod ignores;
@@ -21,7 +22,8 @@ mod state;
 mod switch;
 mod temporary_access;
 
-pub use checkout::{CheckoutOptions, CheckoutReport, WriteLimit, apply_changes, checkout, materialize};
+pub use checkout::{apply_changes, checkout, materialize};
+pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
 pub use read::{DirectoryReader, open_plain, user_attributes};
@@ -32,7 +34,6 @@ pub use scan::{
 };
 pub use skipped::{SkipReason, Skipped, SkippedEntries};
 pub use stat_index::StatFingerprint;
-pub(crate) use switch::times as timestamps;
 
 /// Unescapes user attributes of a file in a layer of an overlay with `userxattr`. The kernel's own attributes
 /// are dropped.

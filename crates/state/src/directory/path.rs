@@ -10,6 +10,11 @@ use rustix::io::Errno;
 
 use crate::platform::{Handle, open_beneath};
 
+/// Access needed to list a directory and to open its entries.
+pub(super) const READ: Access = Access::READ_OK.union(Access::EXEC_OK);
+/// Access needed to create and remove entries of a directory as well.
+pub(super) const WRITE: Access = READ.union(Access::WRITE_OK);
+
 /// Opens a directory beneath `root` for listing and for working relative to it.
 pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)

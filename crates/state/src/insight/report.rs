@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::secrets::SecretPattern;
+use crate::entry::Entry;
 use crate::id::TreeId;
 use crate::node::NodeKind;
 use crate::quote::{quote_path, unquote_path};
-use crate::tree::Entry;
 
 /// Version of the meaning of fields and codes of an [`InsightDiff`].
 pub const INSIGHT_VERSION: u32 = 2;

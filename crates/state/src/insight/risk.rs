@@ -1,8 +1,8 @@
 //! Risks visible in names, modes and link targets.
 
+use crate::entry::{Entry, Node};
 use crate::insight::RiskCode;
 use crate::node::NodeKind;
-use crate::tree::{Entry, Node};
 
 const MANIFESTS: [&str; 31] = [
     "bower.json",

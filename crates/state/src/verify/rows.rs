@@ -5,10 +5,11 @@ use std::io;
 
 use heed::RoTxn;
 
+use crate::damage::Damage;
 use crate::error::{Result, StoreError};
-use crate::index::LogState;
 use crate::log_record::LogEnd;
 use crate::log_scan::LogRecords;
+use crate::log_state::LogState;
 use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
@@ -16,7 +17,7 @@ use crate::records::Records;
 use crate::snapshot::Snapshot;
 use crate::store::Inner;
 
-use super::{Damage, Verify};
+use super::Verify;
 
 /// Number of attempts. A garbage collection may remove the packs of an old log while they are read.
 const ATTEMPTS: usize = 8;
@@ -98,7 +99,7 @@ impl Inner {
         }
         for row in self.index.unsettled.iter(&txn)? {
             found.extend(
-                crate::unsettled_rows::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
+                crate::unsettled_cache::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
             );
         }
         found.sort_by_key(|snapshot| snapshot.id);

@@ -6,15 +6,17 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use crate::batch::{Batch, Contents};
+use crate::batch::Batch;
+use crate::commit_options::NewSnapshot;
 use crate::content;
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, SnapshotId, TreeId};
 use crate::log_record::Change;
+use crate::new_objects::NewObjects;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
 use crate::rewrite::{Edit, Written, rewrite_directory};
-use crate::snapshot::{NewSnapshot, Snapshot, Timestamp};
+use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
 use super::{Child, Directory, File, Result, VirtualTree};
@@ -139,7 +141,7 @@ impl VirtualTree {
 /// Writes the snapshot's record and its objects in one commit.
 pub(crate) fn commit_snapshot(
     store: &Store,
-    contents: Contents,
+    contents: NewObjects,
     tree: TreeId,
     times: NodeId,
     parents: Vec<SnapshotId>,

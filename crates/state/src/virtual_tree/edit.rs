@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::content;
+use crate::entry::Node;
 use crate::node::{MODE_BITS, NodeKind, NodeRef, Xattrs};
 use crate::snapshot::Timestamp;
-use crate::tree::{Node, path_names};
+use crate::tree_path::path_names;
 
 use super::{Child, File, Found, NEW_FILE, Result, TreeError, VirtualTree, display_path, split, stored_kind};
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::content::ContentWriter;
 use crate::diff::Subtree;
+use crate::entry::{Entry, Node};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
 use crate::node::{Extent, FileNode, MODE_BITS, NodeRef, is_valid_target};
@@ -13,7 +14,8 @@ use crate::page::EntryTime;
 use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::Timestamp;
-use crate::tree::{Entry, Node, Tree, path_names};
+use crate::tree::Tree;
+use crate::tree_path::path_names;
 
 use super::commit::{file_reference, symlink_reference};
 use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};

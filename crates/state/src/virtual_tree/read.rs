@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::entry::{Entry, Node};
 use crate::error::{Result as StoreResult, StoreError};
 use crate::id::NodeId;
 use crate::node::{Extent, NodeKind, NodeRef, SymlinkNode, Xattrs};
 use crate::page::EntryTime;
-use crate::tree::{Entry, Node, path_names};
+use crate::tree_path::path_names;
 
 use super::{
     Child, Directory, File, Found, NEW_DIRECTORY, Result, Stat, TreeError, VirtualEntry, VirtualTree,

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{Extractor, IMPLIED_DIRECTORY, Result, behind_symlink, failed, make, mode};
-use crate::archive::refused;
+use super::{Extractor, IMPLIED_DIRECTORY, behind_symlink, failed, make, mode};
+use crate::archive::error::{Result, refused};
 use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
-use crate::tree::{DEPTH_MAX, join};
+use crate::tree_path::{DEPTH_MAX, join};
 
 /// Flags that open a directory for listing.
 pub(super) const LIST: OFlags =

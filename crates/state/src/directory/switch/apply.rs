@@ -10,21 +10,23 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 use crate::directory::attributes;
-use crate::directory::checkout::{ENTRY_BYTES, Ids};
+use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{Listing, Pair, Raw, pairs};
+use crate::directory::listing::{Listing, Pair, Raw, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{open_as_owner, open_directory};
+use crate::directory::path::{WRITE, open_as_owner, open_directory};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
+use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::platform::mode_bits;
 use crate::snapshot::Timestamp;
-use crate::tree::{DirectoryNode, Entry, Node, join};
+use crate::tree_path::join;
 
-use super::{OpenDirectory, SET_ID, Switch, WRITE, ids, locked, times};
+use super::{OpenDirectory, SET_ID, Switch, ids};
 
 /// Result of applying one entry.
 enum Applied {
@@ -38,14 +40,14 @@ struct Below {
     /// Position among the entries.
     at: usize,
     name: Vec<u8>,
-    from: Option<Ids>,
+    from: Option<TreeIds>,
     to: DirectoryNode,
     modified: Option<Timestamp>,
 }
 
 impl Switch<'_> {
     /// Changes the directory to hold `to`.
-    pub(in crate::directory) fn apply(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+    pub(in crate::directory) fn apply(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
         self.write_links(to)
@@ -55,7 +57,7 @@ impl Switch<'_> {
         &self,
         path: &[u8],
         depth: usize,
-        from: Option<Ids>,
+        from: Option<TreeIds>,
         to: &DirectoryNode,
         modified: Option<Timestamp>,
     ) -> Result<()> {
@@ -81,7 +83,7 @@ impl Switch<'_> {
         let own = self.finish_directory(&fd, path, to, modified)?;
         let record =
             StatRecord { node: to.id, times: to.times.unwrap_or(to.id), own, own_trusted: true, entries };
-        locked(&self.records).push((path.to_vec(), Some(record)));
+        lock(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
 
@@ -198,7 +200,7 @@ impl Switch<'_> {
             fchmod(fd, mode).context("change", &full_path())?;
         }
         if let Some(modified) = other_time {
-            futimens(fd, &times(modified)).context("set the times of", &full_path())?;
+            futimens(fd, &modified.file_times()).context("set the times of", &full_path())?;
         }
         if other_mode || other_time.is_some() {
             own = fingerprint(&fstat(fd).context("stat", &full_path())?);
@@ -241,7 +243,7 @@ impl Switch<'_> {
         name: &[u8],
         old: Option<&Entry>,
         stat: Option<&Stat>,
-    ) -> Result<Option<Ids>> {
+    ) -> Result<Option<TreeIds>> {
         if stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
             return Ok(match old.map(|old| &old.node) {
                 Some(Node::Directory(old)) => ids(Some(old)),
@@ -332,7 +334,7 @@ impl Switch<'_> {
             fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
         }
         if let Some(modified) = new.modified {
-            utimensat(fd, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+            utimensat(fd, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
         Ok(())

@@ -9,17 +9,18 @@ use rustix::io::Errno;
 
 use crate::chunker::is_zero;
 use crate::directory::attributes;
-use crate::directory::checkout::Ids;
 use crate::directory::error::{Context, DirectoryError, Result};
-use crate::directory::listing::{Listing, Pair, pairs};
+use crate::directory::listing::{Listing, Pair, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
-use crate::directory::path::{open_as_owner, open_file_as_owner, relative};
+use crate::directory::path::{READ, open_as_owner, open_file_as_owner, relative};
 use crate::directory::read::fingerprint;
+use crate::entry::{DirectoryNode, Entry, Node};
 use crate::id::ChunkId;
+use crate::mutex::lock;
 use crate::node::{Extent, FileNode};
-use crate::tree::{DirectoryNode, Entry, Node, join};
+use crate::tree_path::join;
 
-use super::{OpenDirectory, READ, SET_ID, Switch, ids, locked};
+use super::{OpenDirectory, SET_ID, Switch, ids};
 
 /// A directory to be checked after its parent is closed.
 struct Below {
@@ -35,9 +36,9 @@ type InTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
     /// Fails if the switch would undo local changes. Changes nothing.
-    pub(in crate::directory) fn check(&self, from: Option<Ids>, to: Ids) -> Result<()> {
+    pub(in crate::directory) fn check(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
-        let mut paths = std::mem::take(&mut *locked(&self.edits));
+        let mut paths = std::mem::take(&mut *lock(&self.edits));
         if paths.is_empty() {
             return Ok(());
         }
@@ -45,7 +46,13 @@ impl Switch<'_> {
         Err(DirectoryError::LocalEdits { directory: self.known.path.clone(), paths })
     }
 
-    fn check_directory(&self, path: &[u8], depth: usize, from: Option<Ids>, to: Option<Ids>) -> Result<()> {
+    fn check_directory(
+        &self,
+        path: &[u8],
+        depth: usize,
+        from: Option<TreeIds>,
+        to: Option<TreeIds>,
+    ) -> Result<()> {
         self.limit(path, depth)?;
         if from == to {
             return Ok(());
@@ -54,7 +61,7 @@ impl Switch<'_> {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                locked(&self.edits).push(relative(path).to_owned());
+                lock(&self.edits).push(relative(path).to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &self.full_path(path)),
@@ -69,7 +76,7 @@ impl Switch<'_> {
 
     fn check_below(&self, below: &Below, depth: usize) -> Result<()> {
         if below.is_replaced && self.has_untracked(&below.path, below.old.as_ref())? {
-            locked(&self.edits).push(relative(&below.path).to_owned());
+            lock(&self.edits).push(relative(&below.path).to_owned());
         }
         self.check_directory(&below.path, depth, ids(below.old.as_ref()), ids(below.new.as_ref()))
     }
@@ -79,8 +86,8 @@ impl Switch<'_> {
         &self,
         fd: &OwnedFd,
         path: &[u8],
-        from: Option<Ids>,
-        to: Option<Ids>,
+        from: Option<TreeIds>,
+        to: Option<TreeIds>,
     ) -> Result<Vec<Below>> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, to)?);
         let record = self.record_of(path, from)?;
@@ -117,7 +124,7 @@ impl Switch<'_> {
         {
             return Ok(None);
         }
-        locked(&self.edits).push(relative(&here).to_owned());
+        lock(&self.edits).push(relative(&here).to_owned());
         Ok(None)
     }
 

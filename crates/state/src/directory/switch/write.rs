@@ -15,6 +15,7 @@ use crate::chunker::{BLOCK, is_zero};
 use crate::directory::attributes;
 use crate::directory::error::{Context, Result};
 use crate::directory::leftovers::temporary_name;
+use crate::entry::Node;
 use crate::error::StoreError;
 use crate::failpoint;
 use crate::node::{Extent, FileNode};
@@ -23,9 +24,8 @@ use crate::platform::{
     rename_into_place,
 };
 use crate::snapshot::Timestamp;
-use crate::tree::Node;
 
-use super::{Switch, times};
+use super::Switch;
 
 impl Switch<'_> {
     /// Writes a file or a symlink.
@@ -66,7 +66,7 @@ impl Switch<'_> {
                 .context("give away", &self.full_path(here))?;
         }
         if let Some(modified) = modified {
-            utimensat(fd, first, &times(modified), AtFlags::SYMLINK_NOFOLLOW)
+            utimensat(fd, first, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
                 .context("set the times of", &self.full_path(here))?;
         }
         if replace {
@@ -147,7 +147,7 @@ impl Switch<'_> {
         self.set_owner(file, here)?;
         fchmod(file, self.mode(node.mode)).context("change", &at_path())?;
         if let Some(modified) = modified {
-            futimens(file, &times(modified)).context("set the times of", &at_path())?;
+            futimens(file, &modified.file_times()).context("set the times of", &at_path())?;
         }
         Ok(())
     }
