@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
-use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
+use workspace_workspace::{Cancellable, Changes, CommitResult, Materialize, WorkspaceError};
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
@@ -64,7 +64,7 @@ pub struct Pause {
 #[derive(Debug, Clone)]
 pub struct Taken {
     /// The snapshot, and files that are not in it.
-    pub committed: Committed,
+    pub committed: CommitResult,
     /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
@@ -220,7 +220,7 @@ impl Service {
         id: &str,
         new: NewSnapshot,
         cancel: &Cancel,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let id = id.to_owned();
         self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
     }
@@ -293,7 +293,7 @@ impl Service {
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
         let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
-        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
+        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare_reset(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
         check_unused().await?;
@@ -349,19 +349,19 @@ impl Service {
         }
         if cancel.is_cancelled() {
             let name = id.to_owned();
-            self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+            self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
             return Err(SandboxError::Cancelled);
         }
         let swapped = match self.unmounted(id).await {
             // Nothing was changed yet.
             Some(error) => Swap::NotDone(error),
-            None => self.swap(id, dir, &switched.made.path).await,
+            None => self.swap(id, dir, &switched.workspace.path).await,
         };
         let name = id.to_owned();
         match swapped {
-            Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
+            Swap::Done => self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await,
             Swap::NotDone(error) => {
-                self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Err(self.explain_unswapped(id, dir, error).await)
             }
             Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
@@ -399,7 +399,7 @@ impl Service {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            let gone = service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await;
+            let gone = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
             if let Err(error) = gone {
                 // The next restore, or the removal of the sandbox, tries again.
                 tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");
