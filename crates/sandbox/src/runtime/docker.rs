@@ -24,7 +24,7 @@ use bollard::query_parameters::{
 };
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
-use workspace_agent_protocol::handover::Handover as Remote;
+use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_host::Holder;
 use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
@@ -258,7 +258,7 @@ impl Docker {
         id: &str,
         network: &str,
         egress: &Egress,
-        remote: Option<&Remote>,
+        remote: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
