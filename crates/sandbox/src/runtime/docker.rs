@@ -33,7 +33,7 @@ use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
 use super::outside::{self, SWAP, USERS, first_process};
 use super::{
-    Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess,
     paused,
 };
 use crate::guest::handover::Handover;
@@ -392,8 +392,8 @@ impl Runtime for Docker {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
         blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
     }

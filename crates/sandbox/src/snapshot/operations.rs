@@ -26,7 +26,7 @@ use crate::lifecycle::cancellable::{join_error, or_cancelled};
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
-use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
+use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};
@@ -75,7 +75,7 @@ pub struct Restored {
     /// The sandbox after the restore.
     pub view: View,
     /// Processes that were ended.
-    pub ended: Vec<WorkspaceUser>,
+    pub ended: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
@@ -298,7 +298,7 @@ impl Service {
         drop(permit);
         check_unused().await?;
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut users_to_end = WorkspaceUsers::Bound;
+        let mut users_to_end = ProcessScope::Bound;
         let pause = loop {
             left -= 1;
             cancel.check()?;
@@ -310,7 +310,7 @@ impl Service {
                 // are ended.
                 Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
                     if left == 1 {
-                        users_to_end = WorkspaceUsers::All;
+                        users_to_end = ProcessScope::All;
                     }
                 }
                 // Files of processes that were just ended may still be open: a frozen process does not close
@@ -372,8 +372,8 @@ impl Service {
     async fn workspace_users(
         &self,
         handle: &SandboxHandle,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>> {
         match with_runtime_timeout(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
             Ok(users) => Ok(users),
             Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),

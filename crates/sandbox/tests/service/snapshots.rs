@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::runtime::Why;
+use workspace_sandbox::runtime::WorkspaceUse;
 use workspace_sandbox::{
     Fork, Kept, NewCommit, NewSandbox, ProviderKind, ResourceRequest, SandboxError, Scope, Service, View,
     WorkspaceError,
@@ -192,8 +192,8 @@ async fn forced_restore_ends_processes_that_use_the_workspace(home: &TestHome) {
     let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
     let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
     assert_eq!(
-        users.iter().map(|user| (user.command.as_str(), user.why)).collect::<Vec<_>>(),
-        [("sleep", Why::Cwd)]
+        users.iter().map(|user| (user.command.as_str(), user.usage)).collect::<Vec<_>>(),
+        [("sleep", WorkspaceUse::Cwd)]
     );
     assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
     let restored = service.restore(&alice(), id, base.id, true).await.unwrap();
