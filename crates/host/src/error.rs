@@ -174,8 +174,8 @@ fn errno(error: &io::Error) -> Option<i32> {
     })
 }
 
-/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than root,
-/// which has UID 0 of the host but not its capabilities.
+/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than
+/// root, which has UID 0 of the host but not its capabilities.
 const REMEDY: &str = "allow it (on the machine: kernel.unprivileged_userns_clone=1, \
     kernel.apparmor_restrict_unprivileged_userns=0; in a container: an ordinary user, --user 1000:1000, with \
     --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or use the docker runtime \

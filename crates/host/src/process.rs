@@ -127,8 +127,8 @@ pub(crate) fn stat(directory: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(directory.join("stat"))?).into_owned())
 }
 
-/// Makes the kernel kill this process when its parent exits. Otherwise a launcher that outlives the server could
-/// start a sandbox that recovery has already missed.
+/// Makes the kernel kill this process when its parent exits. Otherwise a launcher that outlives the server
+/// could start a sandbox that recovery has already missed.
 pub(crate) fn kill_on_parent_exit() {
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

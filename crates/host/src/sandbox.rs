@@ -1,4 +1,5 @@
-//! Sandboxes: launching them, their init process, their system calls, and the processes that use their workspace.
+//! Sandboxes: launching them, their init process, their system calls, and the processes that use their
+//! workspace.
 
 pub(crate) mod layout;
 pub(crate) mod seccomp;

@@ -1,5 +1,5 @@
-//! Replacements on systems other than Linux, as far as the docker runtime and workspaces of plain files need them.
-//! Everything else fails with [`HostError::NeedsLinux`].
+//! Replacements on systems other than Linux, as far as the docker runtime and workspaces of plain files need
+//! them. Everything else fails with [`HostError::NeedsLinux`].
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -120,8 +120,8 @@ fn start_server() -> Result<OwnedFd> {
     // The helper server raises the limit itself, and records the original one.
     limits::reset_open_files_limit(&mut command);
     let (sender, receiver) = mpsc::channel();
-    // The parent death signal of a child is sent when the thread that started it exits, so this thread waits for
-    // the child.
+    // The parent death signal of a child is sent when the thread that started it exits, so this thread waits
+    // for the child.
     let run = move || match command.spawn() {
         Ok(mut child) => {
             // The other end of the socket must not stay open here.

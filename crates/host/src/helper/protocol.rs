@@ -1,8 +1,8 @@
 //! Messages between a process and its helpers.
 //!
-//! A request is sent to the helper server as one packet with the name of the task. Its first file descriptor is a
-//! socket; the others are for the task. Over the socket the client sends the task as JSON, and the helper replies
-//! with a `Result`, also as JSON.
+//! A request is sent to the helper server as one packet with the name of the task. Its first file descriptor
+//! is a socket; the others are for the task. Over the socket the client sends the task as JSON, and the
+//! helper replies with a `Result`, also as JSON.
 
 use std::os::fd::OwnedFd;
 
@@ -26,7 +26,8 @@ pub(crate) trait Task: Serialize + DeserializeOwned {
     /// Result of the task.
     type Reply: Serialize + DeserializeOwned;
 
-    /// Runs the task in the helper, which exits afterwards. `fds` are the file descriptors that the client sent.
+    /// Runs the task in the helper, which exits afterwards. `fds` are the file descriptors that the client
+    /// sent.
     fn run(self, fds: Vec<OwnedFd>) -> Result<Self::Reply>;
 }
 
@@ -47,8 +48,8 @@ pub(super) fn encode_reply<R: Serialize>(reply: Result<R>) -> Vec<u8> {
     encode(&reply).or_else(|error| encode(&Err::<R, _>(HelperError::from(error)))).unwrap_or_default()
 }
 
-/// Decodes a reply. Fails with [`HostErrorKind::Protocol`] if it is malformed, and otherwise with the error of the
-/// helper, if it is one.
+/// Decodes a reply. Fails with [`HostErrorKind::Protocol`] if it is malformed, and otherwise with the error
+/// of the helper, if it is one.
 pub(super) fn decode_reply<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
     let reply: std::result::Result<R, HelperError> = serde_json::from_slice(reply)
         .map_err(|error| HostError::of_kind(HostErrorKind::Protocol, format!("unreadable reply: {error}")))?;

@@ -76,8 +76,8 @@ fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Receives the next task: its name and file descriptors, the socket for the reply first. Returns `None` when the
-/// client has closed the socket.
+/// Receives the next task: its name and file descriptors, the socket for the reply first. Returns `None` when
+/// the client has closed the socket.
 fn receive(socket: BorrowedFd<'_>) -> Result<Option<(String, Vec<OwnedFd>)>> {
     let mut name = [0; TASK_NAME_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

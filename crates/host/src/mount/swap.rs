@@ -40,8 +40,8 @@ use crate::sandbox::own_users;
 /// `/proc` any more by then.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the server, so
-/// that two helpers can run in sequence.
+/// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the
+/// server, so that two helpers can run in sequence.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a swap, and of settling one.
@@ -78,14 +78,14 @@ pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> 
     replace(holder, process, workspace, user)
 }
 
-/// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not changed,
-/// and the mount not id-mapped.
+/// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
+/// changed, and the mount not id-mapped.
 pub fn swap_without_chown(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
     replace(holder, process, workspace, None)
 }
 
-/// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the workspace of
-/// the sandbox afterwards.
+/// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
+/// workspace of the sandbox afterwards.
 pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
     let user = own_users::of(process)?;
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])

@@ -64,7 +64,7 @@ pub(crate) fn drop_supplementary_groups() -> Result<()> {
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context("drop all groups") }
 }
 
-/// Becomes a user without capabilities, for good: `no_new_privs` is set.
+/// Becomes a user without capabilities, irrevocably: `no_new_privs` is set.
 pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     // SAFETY: system calls that take integers, and structures that outlive the calls.
     unsafe {
@@ -87,8 +87,8 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     }
 }
 
-/// Capabilities over files, users and processes that programs of root expect. In a user namespace they apply to
-/// no writable file of the host.
+/// Capabilities over files, users and processes that programs of root expect. In a user namespace they apply
+/// to no writable file of the host.
 const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
     | 1 << CAP_DAC_OVERRIDE
     | 1 << CAP_FOWNER
@@ -97,7 +97,7 @@ const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
     | 1 << CAP_SETGID
     | 1 << CAP_SETUID;
 
-/// Drops all capabilities except [`FILE_CAPABILITIES`], for good.
+/// Drops all capabilities except [`FILE_CAPABILITIES`], irrevocably.
 pub(crate) fn keep_file_capabilities() -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
@@ -119,7 +119,7 @@ pub(crate) fn keep_file_capabilities() -> Result<()> {
     }
 }
 
-/// Becomes `user`, if one is given, and drops all capabilities except `CAP_NET_ADMIN`, for good.
+/// Becomes `user`, if one is given, and drops all capabilities except `CAP_NET_ADMIN`, irrevocably.
 pub(crate) fn keep_net_admin(user: Option<u32>) -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }

@@ -17,7 +17,8 @@ pub(crate) struct IdRange {
     pub(crate) count: u32,
 }
 
-/// Inode of the initial user namespace, the same on every kernel: `PROC_USER_INIT_INO`, which no crate defines.
+/// Inode of the initial user namespace, the same on every kernel: `PROC_USER_INIT_INO`, which no crate
+/// defines.
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Returns true if this process is in the initial user namespace, so that root is root of the host.

@@ -120,8 +120,9 @@ impl Program {
     }
 }
 
-/// Returns true if a `pasta` is recent enough: that of March 2023 repeats data on half-closed connections. Its age
-/// is detected by an option, because not all recent versions print a version if the output is no terminal.
+/// Returns true if a `pasta` is recent enough: that of March 2023 repeats data on half-closed connections.
+/// Its age is detected by an option, because not all recent versions print a version if the output is no
+/// terminal.
 fn is_recent(pasta: &Path) -> bool {
     let mut command = Command::new(pasta);
     limits::reset_open_files_limit(&mut command);
@@ -214,7 +215,8 @@ fn exec_program(
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
     if *holder == Holder::Machine {
-        // In a user namespace nobody can create device nodes; there everybody must be allowed to open it.
+        // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
+        // device.
         if id_map::is_initial_user_namespace() {
             bind_tun().context(format!("show a program {TUN}"))?;
         }
@@ -225,7 +227,7 @@ fn exec_program(
             credentials::become_root_inside()?;
         }
     }
-    // Last, because changing credentials resets it. The parent waits for this, so it exists until then.
+    // Set last, because changing credentials resets it. The parent waits for this step, so it still exists.
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     parent.wait()?;

@@ -169,7 +169,8 @@ impl RunningProgram {
         }
     }
 
-    /// Waits until the program and its descendants have exited. Returns `None` if they were killed from outside.
+    /// Waits until the program and its descendants have exited. Returns `None` if they were killed from
+    /// outside.
     pub fn wait(&self) -> Result<Option<ExitStatus>> {
         let event = receive(self.control.as_fd()).context("receive an event of the sandbox")?;
         self.wait_for_exit()?;

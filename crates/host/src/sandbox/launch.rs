@@ -2,10 +2,10 @@
 //! capabilities.
 //!
 //! Two processes take part. The **helper** joins the namespace holder, clones the mounts, and spawns the
-//! **init process** in new namespaces (`sandbox_init.rs`). The init process builds its root and waits. The helper
-//! records it and mounts the workspace into it from outside. Then the init process drops all capabilities and
-//! executes the guest agent. The workspace is always mounted into existing namespaces, because a mount that is
-//! inherited when a namespace is created can never be replaced.
+//! **init process** in new namespaces (`sandbox_init.rs`). The init process builds its root and waits. The
+//! helper records it and mounts the workspace into it from outside. Then the init process drops all
+//! capabilities and executes the guest agent. The workspace is always mounted into existing namespaces,
+//! because a mount that is inherited when a namespace is created can never be replaced.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -56,8 +56,8 @@ pub struct Launch<'a> {
     pub id: &'a str,
     /// Program of the guest agent.
     pub agent: &'a Path,
-    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the UID
-    /// that all sandboxes share.
+    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the
+    /// UID that all sandboxes share.
     pub user: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
@@ -92,7 +92,8 @@ pub struct Launched {
     pub missing: Vec<Missing>,
 }
 
-/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and the log.
+/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and
+/// the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchTask {
     pub(crate) holder: Holder,
@@ -165,7 +166,8 @@ fn write_missing(process_file: &Path, missing: &[Missing]) -> Result<()> {
     std::fs::write(missing_file(process_file), text).context("record limits that are not enforced")
 }
 
-/// Removes files and cgroups of an earlier launch with the same id and file. Fails if that sandbox still runs.
+/// Removes files and cgroups of an earlier launch with the same id and file. Fails if that sandbox still
+/// runs.
 fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
     let process_file = launch.process_file;
     if Process::read(process_file)?.is_some_and(|former| former.is_running()) {

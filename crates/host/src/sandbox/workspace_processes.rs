@@ -3,8 +3,8 @@
 //! the workspace are moved with it, see [`swap`](crate::swap()).
 //!
 //! A helper inspects them from the mount namespace of the sandbox, whose `/proc` lists the processes inside
-//! only. Use is determined by mount, not by path, except for memory mappings: only root can see the mount of a
-//! mapping.
+//! only. Use is determined by mount, not by path, except for memory mappings: only root can see the mount of
+//! a mapping.
 
 mod scan;
 
@@ -45,16 +45,17 @@ pub(crate) struct WorkspaceProcessesTask {
     scope: ProcessScope,
 }
 
-/// Lists the processes that would keep the old workspace of a sandbox if it were replaced ([`ProcessScope::Bound`]).
-/// `process` is its first process, which is never listed, nor are the processes that supervise commands.
+/// Lists the processes that would keep the old workspace of a sandbox if it were replaced
+/// ([`ProcessScope::Bound`]). `process` is its first process, which is never listed, nor are the processes
+/// that supervise commands.
 pub fn list(holder: &Holder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
     request(holder, process, None, ProcessScope::Bound)
 }
 
 /// Terminates the processes that use a workspace, including new ones: by `SIGTERM`, and after `grace` by
-/// `SIGKILL`. Returns the terminated processes. With [`ProcessScope::Bound`] some may be left, if new ones appeared
-/// as fast as others exited; with [`ProcessScope::All`] that is an error. The sandbox must not be frozen, because
-/// a frozen process does not exit.
+/// `SIGKILL`. Returns the terminated processes. With [`ProcessScope::Bound`] some may be left, if new ones
+/// appeared as fast as others exited; with [`ProcessScope::All`] that is an error. The sandbox must not be
+/// frozen, because a frozen process does not exit.
 pub fn terminate(
     holder: &Holder,
     process: &Process,

@@ -52,7 +52,7 @@ fn processes_that_use_the_workspace_are_found() {
     start_inside(&sandbox, "cd /tmp; exec sleep 100");
     // It would move along.
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the program is ready", || sandbox.sh("ls /tmp") == "ready\n");
     for (text, command, why) in [
         ("mkdir /workspace/deep; cd /workspace/deep; exec sleep 100", "sleep", WorkspaceUse::Cwd),
         ("exec 9>/workspace/file; exec sleep 100", "sleep", WorkspaceUse::Descriptor),
@@ -61,7 +61,7 @@ fn processes_that_use_the_workspace_are_found() {
     ] {
         start_inside(&sandbox, text);
         // The shell that executes it may be found before.
-        wait_until("it is found as what it is", || {
+        wait_until("the use is found", || {
             let found = found(&home, &sandbox);
             found.len() == 1 && (found[0].command.as_str(), found[0].usage) == (command, why)
         });
@@ -152,7 +152,7 @@ fn processes_that_ignore_sigterm_are_killed() {
     let sandbox = home.launch(|_| {});
     let deaf = "trap '' TERM; mkdir /workspace/deep; cd /workspace/deep; touch ../ready; while :; do sleep 0.01; done";
     start_inside(&sandbox, deaf);
-    wait_until("it is there", || home.path("workspace/ready").exists());
+    wait_until("the program is ready", || home.path("workspace/ready").exists());
     let grace = Duration::from_millis(100);
     let ended =
         workspace_processes::terminate(&home.holder, &sandbox.process, grace, ProcessScope::Bound).unwrap();
@@ -165,7 +165,7 @@ fn without_a_workspace_no_process_is_found() {
     let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
     start_inside(&sandbox, "cd /workspace; touch /tmp/ready; exec sleep 100");
-    wait_until("it is there", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the program is ready", || sandbox.sh("ls /tmp") == "ready\n");
     assert_eq!(found(&home, &sandbox), []);
 }
 
@@ -204,12 +204,12 @@ my %seen;
 until (-e "/tmp/end") { open(F, "/workspace/name") ? $seen{<F>}++ : $seen{"$!\n"}++; close F }
 open R, ">/tmp/seen"; print R sort keys %seen; close R; rename "/tmp/seen", "/tmp/told"'"#;
     start_inside(&sandbox, reader);
-    wait_until("it reads", || sandbox.sh("ls /tmp") == "ready\n");
+    wait_until("the reader is ready", || sandbox.sh("ls /tmp") == "ready\n");
     for step in 0..50 {
         swap(&home.holder, &sandbox.process, &workspaces[step % 2]).unwrap();
     }
     sandbox.sh("touch /tmp/end");
-    wait_until("it tells", || sandbox.sh("ls /tmp").contains("told"));
+    wait_until("the reader reports", || sandbox.sh("ls /tmp").contains("told"));
     assert_eq!(sandbox.sh("cat /tmp/told"), "one\ntwo\n");
 }
 
@@ -218,14 +218,14 @@ fn a_process_in_a_subdirectory_keeps_the_old_workspace() {
     let sandbox = home.launch(|_| {});
     let count = "mkdir /workspace/deep; cd /workspace/deep; while :; do echo x >> count; sleep 0.01; done";
     start_inside(&sandbox, count);
-    wait_until("it counts", || home.path("workspace/deep/count").exists());
+    wait_until("the program counts", || home.path("workspace/deep/count").exists());
     let new = other(&home, "one");
     // It may have the file open at this moment, because nothing is frozen here.
-    wait_until("it is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
+    wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, &new).is_ok());
     let size = || std::fs::metadata(home.path("workspace/deep/count")).unwrap().len();
     let before = size();
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(size(), before, "the old one is written to");
+    assert_eq!(size(), before, "the old workspace is written to");
     assert!(!home.path("one/deep").exists());
     // It does not use the new one.
     assert_eq!(found(&home, &sandbox), []);
@@ -237,7 +237,7 @@ fn a_process_at_the_root_moves_to_the_new_workspace() {
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     for name in ["one", "two", "three"] {
         swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
-        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
     }
     let all = workspace_processes::terminate(
         &home.holder,
@@ -256,7 +256,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     let is_seen = |name: &str| {
-        wait_until("it is there", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
+        wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
         assert_eq!(sandbox.sh("cat /workspace/name"), format!("{name}\n"));
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
         assert_eq!(sandbox.sh("touch /workspace/written && echo yes"), "yes\n");
@@ -274,7 +274,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
                 killed.contains("without a reply")
             });
             // The next swap finishes it, or starts again.
-            wait_until("it is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
             is_seen(name);
         }
     }
@@ -288,7 +288,7 @@ fn a_late_helper_changes_nothing() {
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let late = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (Duration::ZERO, None));
     let late = late.unwrap_err().to_string();
-    assert!(late.contains("took too long"), "{late}");
+    assert!(late.contains("timed out"), "{late}");
     assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
 }
 
@@ -313,12 +313,12 @@ fn a_file_open_for_writing_prevents_a_swap() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "exec 3> /workspace/open; exec sleep 1000");
-    wait_until("it is open", || home.path("workspace/open").exists());
+    wait_until("the file is open", || home.path("workspace/open").exists());
     let error = swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
     assert!(error.to_string().contains("open for writing"), "{error}");
     // Nothing has changed.
     start_inside(&sandbox, "echo more > /workspace/more");
-    wait_until("it is written", || home.path("workspace/more").exists());
+    wait_until("the file is written", || home.path("workspace/more").exists());
 }
 
 fn without_a_workspace_there_is_nothing_to_swap() {
@@ -328,7 +328,7 @@ fn without_a_workspace_there_is_nothing_to_swap() {
     assert!(error.to_string().contains("no workspace"), "{error}");
     let process: &Process = &sandbox.process;
     process.kill();
-    wait_until("it ends", || !process.is_running());
+    wait_until("the sandbox exits", || !process.is_running());
     for error in [
         swap(&home.holder, process, &home.path("workspace")).unwrap_err(),
         workspace_processes::list(&home.holder, process).unwrap_err(),

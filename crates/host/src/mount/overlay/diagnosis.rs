@@ -41,7 +41,7 @@ pub(super) fn unavailable(overlay: &Overlay<'_>, errno: Errno) -> HostError {
         Errno::NODEV => "this kernel has no overlay filesystem; load it with `modprobe overlay`",
         Errno::NOSYS => "overlays need Linux 5.11",
         Errno::PERM => {
-            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace of his own, \
+            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace, \
              and a container may forbid mounting"
         }
         _ => "",

@@ -135,8 +135,8 @@ fn inspect(
     }))
 }
 
-/// Returns the first use of one of these mounts by a process. Each thread may have its own working directory and
-/// files.
+/// Returns the first use of one of these mounts by a process. Each thread may have its own working directory
+/// and files.
 fn use_of(
     process: BorrowedFd<'_>,
     mounts: &HashSet<u64>,
