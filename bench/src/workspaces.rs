@@ -16,7 +16,9 @@ use workspace_host::overlay::{self, Overlay};
 use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
-use workspace_workspace::{Choice, Kind, LazyCommand, Materialize, New, Options, Workspaces};
+use workspace_workspace::{
+    LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, Workspaces,
+};
 
 use crate::args::Args;
 use crate::engine::regular_paths;
@@ -109,18 +111,18 @@ impl TestBed {
 
     /// Opens the workspaces whose layers are in a directory of this name.
     fn workspaces(&self, layers: &str) -> Result<Workspaces, Failure> {
-        let lazy = LazyCommand { program: std::env::current_exe()?, words: vec![OsString::from(VIEW_ARG)] };
+        let lazy = LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(VIEW_ARG)] };
         let workspaces = Workspaces::open(Options {
             directory: self.root.join("workspaces"),
             layers: self.root.join(layers),
             store: self.store.clone(),
             holder: Ok(self.holder.clone()),
             owner: None,
-            provider: Choice::Prefer(Kind::Overlay),
+            provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             lazy: Some(lazy),
             reserve: 0,
         })?;
-        if let Some(reason) = workspaces.chosen().lack(Kind::Overlay) {
+        if let Some(reason) = workspaces.provider_selection().unavailable_reason(ProviderKind::Overlay) {
             return Err(reason.to_owned().into());
         }
         for left in workspaces.list()? {
@@ -137,8 +139,8 @@ impl TestBed {
         Ok(workspaces)
     }
 
-    fn wanted(&self, materialize: Materialize) -> New<'static> {
-        New { snapshot: Some(self.snapshot), materialize, ..New::default() }
+    fn wanted(&self, materialize: Materialize) -> NewWorkspace<'static> {
+        NewWorkspace { snapshot: Some(self.snapshot), materialize, ..NewWorkspace::default() }
     }
 
     /// Appends a line to files of a workspace.
@@ -245,7 +247,7 @@ fn copy(
     samples: &mut Samples,
 ) -> Result<(), Failure> {
     let workspaces = bed.workspaces("layers")?;
-    let new = New { provider: Some(Kind::Copy), ..bed.wanted(Materialize::Auto) };
+    let new = NewWorkspace { provider: Some(ProviderKind::Copy), ..bed.wanted(Materialize::Auto) };
     let made = timed(samples, "create", || workspaces.create("one", &new))?;
     bed.edit(&made.path, files)?;
     let found = timed(samples, "changes, first time", || differences(&workspaces))?;
@@ -272,7 +274,7 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
             let layers = format!("lazy-{round}-{is_running}");
             let workspaces = bed.workspaces(&layers)?;
             if is_running {
-                let new = New { snapshot: Some(small), ..bed.wanted(Materialize::Lazy) };
+                let new = NewWorkspace { snapshot: Some(small), ..bed.wanted(Materialize::Lazy) };
                 workspaces.create("small", &new)?;
             }
             let file = &files[round % files.len()];

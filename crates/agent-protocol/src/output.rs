@@ -11,7 +11,7 @@
 //! writer appends; a reader returns complete frames and waits for the rest.
 //!
 //! The newest segment of a command has a bit set in its mode. So a reader at its end knows that there is no
-//! next one without listing the directory, which contains the output of all commands.
+//! next segment without listing the directory, which contains the output of all commands.
 
 use std::fs::File;
 use std::io;
@@ -24,17 +24,18 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unli
 pub const KEEP_DEFAULT: u64 = 16 << 20;
 
 const HEADER_LEN: usize = 21;
-/// Largest frame in bytes, which limits the memory of a reader.
+/// Maximum size of the data of a frame in bytes, which limits the memory of a reader.
 const FRAME_MAX: usize = 64 << 10;
-/// Least number of segments of the kept output, so that at most a quarter is removed at once.
+/// Minimum number of segments of the kept output, so that at most a quarter of it is removed at once.
 const SEGMENTS_MIN: u64 = 4;
+/// Minimum size of a full segment in bytes.
 const SEGMENT_MIN: u64 = 4 << 10;
-/// Largest segment in bytes. The last segment of a running command cannot be removed, so it must not be
-/// large.
+/// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
+/// not be large.
 const SEGMENT_MAX: u64 = 512 << 10;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Mode of a segment without a successor. Older agents never set it.
+/// Mode of a segment without a successor. Agents of earlier versions never set it.
 const MODE_NEWEST: Mode = MODE.union(Mode::XUSR);
 
 /// Source of a frame.
@@ -44,8 +45,8 @@ pub enum Stream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Exit of the command, see [`End`].
-    End,
+    /// Exit of the command, see [`ExitStatus`].
+    Exit,
 }
 
 impl Stream {
@@ -53,7 +54,7 @@ impl Stream {
         match byte {
             1 => Some(Self::Stdout),
             2 => Some(Self::Stderr),
-            3 => Some(Self::End),
+            3 => Some(Self::Exit),
             _ => None,
         }
     }
@@ -62,21 +63,21 @@ impl Stream {
         match self {
             Self::Stdout => 1,
             Self::Stderr => 2,
-            Self::End => 3,
+            Self::Exit => 3,
         }
     }
 }
 
 /// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct ExitStatus {
     /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
     /// Set if the command timed out.
     pub timed_out: bool,
 }
 
-impl End {
+impl ExitStatus {
     fn encode(self) -> [u8; 5] {
         let mut bytes = [u8::from(self.timed_out); 5];
         bytes[..4].copy_from_slice(&self.exit_code.to_le_bytes());
@@ -104,12 +105,12 @@ pub struct Frame {
 
 impl Frame {
     /// Returns the exit status, if the frame contains it.
-    pub fn end(&self) -> Option<End> {
-        if self.stream == Stream::End { End::decode(&self.data) } else { None }
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        if self.stream == Stream::Exit { ExitStatus::decode(&self.data) } else { None }
     }
 }
 
-/// Returns whether an id can be part of a file name.
+/// Returns true if a command's id can be part of a file name.
 fn is_valid_id(command: &str) -> bool {
     !command.is_empty()
         && command.len() <= 64
@@ -152,8 +153,9 @@ pub struct Writer {
     file: File,
     /// Offsets of the segments, the current one last.
     segments: Vec<u64>,
-    /// Size of the current file in bytes.
-    end: u64,
+    /// Size of the current segment's file in bytes.
+    file_size: u64,
+    /// Offset of the next byte of output.
     offset: u64,
 }
 
@@ -166,7 +168,15 @@ impl Writer {
         }
         let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
         let file = create_segment(&directory, command, 0)?;
-        Ok(Self { directory, command: command.to_owned(), keep, file, segments: vec![0], end: 0, offset: 0 })
+        Ok(Self {
+            directory,
+            command: command.to_owned(),
+            keep,
+            file,
+            segments: vec![0],
+            file_size: 0,
+            offset: 0,
+        })
     }
 
     /// Continues the output of `command` after another writer was stopped, or creates it.
@@ -181,17 +191,17 @@ impl Writer {
         let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
         while let Some(frame) = open.read_frame()? {
-            let len = if frame.stream == Stream::End { 0 } else { frame.data.len() as u64 };
+            let len = if frame.stream == Stream::Exit { 0 } else { frame.data.len() as u64 };
             offset = offset.max(frame.offset + len);
         }
-        // Drops an incomplete frame.
+        // Truncates an incomplete frame.
         open.file.set_len(open.position)?;
         let keep = if keep == 0 { KEEP_DEFAULT } else { keep };
-        let (file, end) = (open.file, open.position);
-        Ok(Self { directory, command: command.to_owned(), keep, file, segments, end, offset })
+        let (file, file_size) = (open.file, open.position);
+        Ok(Self { directory, command: command.to_owned(), keep, file, segments, file_size, offset })
     }
 
-    /// Skips to an offset, which leaves a gap for readers.
+    /// Advances the offset of the next byte, which leaves a gap for readers.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
@@ -201,7 +211,8 @@ impl Writer {
         self.offset
     }
 
-    /// Appends data of a stream. Data that cannot be written leaves a gap; the next write is attempted again.
+    /// Appends data of a stream. Data that cannot be written leaves a gap, and later writes are attempted all
+    /// the same.
     pub fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         let mut result = Ok(());
         for part in data.chunks(FRAME_MAX) {
@@ -214,8 +225,8 @@ impl Writer {
     }
 
     /// Appends the exit status. Output of background processes may follow.
-    pub fn end(&mut self, time: i64, end: End) -> io::Result<()> {
-        self.append(Stream::End, time, &end.encode())
+    pub fn write_exit(&mut self, time: i64, status: ExitStatus) -> io::Result<()> {
+        self.append(Stream::Exit, time, &status.encode())
     }
 
     fn append(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
@@ -225,22 +236,22 @@ impl Writer {
         frame.extend_from_slice(&time.to_le_bytes());
         frame.extend_from_slice(&self.offset.to_le_bytes());
         frame.extend_from_slice(data);
-        self.file.write_all_at(&frame, self.end)?;
-        self.end += frame.len() as u64;
+        self.file.write_all_at(&frame, self.file_size)?;
+        self.file_size += frame.len() as u64;
         Ok(())
     }
 
-    /// Starts a new segment if the current one is full, and removes those that need not be kept.
+    /// Starts a new segment if the current one is full, and removes the oldest ones beyond `keep`.
     fn rotate(&mut self) -> io::Result<()> {
-        let full = (self.keep / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
+        let max_size = (self.keep / SEGMENTS_MIN).clamp(SEGMENT_MIN, SEGMENT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
-        if self.offset - start < full {
+        if self.offset - start < max_size {
             return Ok(());
         }
-        // Clears the mark first: a reader must never take a segment for the newest that is not.
+        // Clears the mark first: a marked segment must never have a successor.
         fchmod(&self.file, MODE)?;
         self.file = create_segment(&self.directory, &self.command, self.offset)?;
-        self.end = 0;
+        self.file_size = 0;
         self.segments.push(self.offset);
         while self.segments.len() > 1 && self.offset - self.segments[1] >= self.keep {
             // The server may have removed it already.
@@ -259,7 +270,7 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
 fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
     match unlinkat(directory, segment_name(command, offset), AtFlags::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        done => Ok(done?),
+        removed => Ok(removed?),
     }
 }
 
@@ -268,7 +279,7 @@ fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
 pub struct Segment {
     /// Id of the command.
     pub command: String,
-    /// Offset of its first byte in the output of the command.
+    /// Offset of the first byte in the output of the command.
     pub offset: u64,
     /// Size on disk in bytes.
     pub bytes: u64,
@@ -323,7 +334,7 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether there is any output of a command, including its exit status.
+/// Returns true if there is any output of a command, including its exit status.
 pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_valid_id(command) {
         return Err(invalid_id());
@@ -336,11 +347,11 @@ pub fn is_kept(directory: impl AsFd, command: &str) -> io::Result<bool> {
 /// State of the first segment of a command's output.
 #[derive(Debug, PartialEq, Eq)]
 enum FirstSegment {
-    /// Segment that was not written, or already removed.
+    /// Not written yet, or already removed.
     Missing,
-    /// The only segment.
+    /// The newest segment, and so the only one.
     Only,
-    /// There may be others.
+    /// A segment that may have successors.
     Followed,
 }
 
@@ -360,9 +371,10 @@ pub struct Reader {
     command: String,
     /// Current segment with the read position.
     open: Option<OpenSegment>,
+    /// Offset of the next byte to return.
     offset: u64,
-    /// Set if the exit status was read.
-    ended: bool,
+    /// Set if the exit status was returned.
+    exit_returned: bool,
 }
 
 #[derive(Debug)]
@@ -393,7 +405,7 @@ impl Reader {
             return Err(invalid_id());
         }
         let directory = directory.as_fd().try_clone_to_owned()?;
-        Ok(Self { directory, command: command.to_owned(), open: None, offset, ended: false })
+        Ok(Self { directory, command: command.to_owned(), open: None, offset, exit_returned: false })
     }
 
     /// Returns the offset of the next byte.
@@ -401,7 +413,7 @@ impl Reader {
         self.offset
     }
 
-    /// Returns the next item; `None` if it is not there yet.
+    /// Returns the next item; `None` if it is not written yet.
     pub fn next_item(&mut self) -> io::Result<Option<Item>> {
         loop {
             if self.open.is_none() && !self.open_segment()? {
@@ -414,16 +426,18 @@ impl Reader {
                 }
                 return Ok(None);
             };
-            if let Some(item) = self.take(frame) {
+            if let Some(item) = self.item_of(frame) {
                 return Ok(Some(item));
             }
         }
     }
 
-    fn take(&mut self, mut frame: Frame) -> Option<Item> {
-        let is_end = frame.stream == Stream::End;
-        if is_end && (self.ended || frame.offset <= self.offset) {
-            let first = !std::mem::replace(&mut self.ended, true);
+    /// Returns the part of a frame from the current offset on, or the gap before it; `None` if the frame was
+    /// already returned.
+    fn item_of(&mut self, mut frame: Frame) -> Option<Item> {
+        let is_exit = frame.stream == Stream::Exit;
+        if is_exit && (self.exit_returned || frame.offset <= self.offset) {
+            let first = !std::mem::replace(&mut self.exit_returned, true);
             return first.then_some(Item::Frame(frame));
         }
         let end = frame.offset + frame.data.len() as u64;
@@ -446,7 +460,8 @@ impl Reader {
         Some(Item::Frame(frame))
     }
 
-    /// Opens the segment with the next byte, or the oldest one if that byte is gone.
+    /// Opens the segment that contains the next byte, or the oldest segment if that one is removed. Returns
+    /// false if there are no segments.
     fn open_segment(&mut self) -> io::Result<bool> {
         if self.offset == 0 {
             self.open_at(0)?;
@@ -467,7 +482,7 @@ impl Reader {
                 self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
                 Ok(true)
             }
-            // Removed meanwhile; the next iteration finds another one.
+            // Removed meanwhile; the next iteration finds another segment.
             Err(rustix::io::Errno::NOENT) => {
                 self.open = None;
                 Ok(true)
@@ -526,9 +541,8 @@ impl OpenSegment {
         if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
             return Ok(None);
         }
-        // An exit status that cannot be decoded would be taken for output, at an offset that was already
-        // read.
-        if stream == Stream::End && End::decode(&data).is_none() {
+        // An invalid exit status would be treated as output at an offset that was already read.
+        if stream == Stream::Exit && ExitStatus::decode(&data).is_none() {
             return Err(damaged());
         }
         self.position += (HEADER_LEN + len) as u64;
@@ -536,7 +550,7 @@ impl OpenSegment {
     }
 }
 
-/// Returns whether the buffer could be filled.
+/// Fills the buffer. Returns false if the file is too short.
 fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
     match file.read_exact_at(buffer, offset) {
         Ok(()) => Ok(true),

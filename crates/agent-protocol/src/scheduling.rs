@@ -1,25 +1,25 @@
 //! Short scheduler slices for the server and the guest agent.
 //!
-//! Both sleep most of the time and run for a moment. On a busy machine such a process waits until the running
-//! ones have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
-//! process with a shorter slice earlier, without giving it more time in total.
+//! Both sleep most of the time and run briefly. On a busy machine such a process waits until the running
+//! processes have used up their slices, once for each of the dozen wake-ups per command. The scheduler runs a
+//! process with a shorter slice earlier, without giving it more CPU time in total.
 
-/// Shortest slice that Linux supports.
+/// Shortest slice that Linux supports, in nanoseconds.
 #[cfg(target_os = "linux")]
-const SLICE_NANOSECONDS: u64 = 100_000;
+const SLICE_MIN_NANOS: u64 = 100_000;
 
 /// Requests the shortest slice for the caller, and for threads and processes that it starts. Linux before
 /// 6.12 accepts the request without effect.
 ///
 /// # Errors
 ///
-/// Fails if the system rejects the call, as a seccomp filter may. Everything works without it.
+/// Fails if the system rejects the call, as a seccomp filter may. Callers can ignore it.
 #[cfg(target_os = "linux")]
 pub fn shorten_slice() -> std::io::Result<()> {
-    set_slice(SLICE_NANOSECONDS)
+    set_slice(SLICE_MIN_NANOS)
 }
 
-/// Restores the default slice of the caller, as for user programs.
+/// Restores the default slice of the caller, which user programs have.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn restore_slice() -> std::io::Result<()> {
     set_slice(0)
 }
 
-/// Sets the slice; 0 is the default.
+/// Sets the slice in nanoseconds; 0 selects the default.
 #[cfg(target_os = "linux")]
 fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
     // SAFETY: plain integers, for which zero is a value.
@@ -45,7 +45,7 @@ fn set_slice(nanoseconds: u64) -> std::io::Result<()> {
     }
 }
 
-/// Does nothing: only Linux lets a process choose.
+/// Does nothing: only Linux lets a process choose its slice.
 ///
 /// # Errors
 ///

@@ -60,10 +60,10 @@ fn frozen_protocol_is_unchanged() {
     let frozen = std::fs::read_to_string(&path).unwrap();
     assert!(frozen.lines().count() > 50);
     let gone: Vec<&str> = frozen.lines().filter(|fact| !now.contains(*fact)).collect();
-    assert!(gone.is_empty(), "guests that run would not understand the server any more: {gone:#?}");
+    assert!(gone.is_empty(), "running guests could not talk to the server any more: {gone:#?}");
     let new = now.len() - frozen.lines().count();
     assert_eq!(
         new, 0,
-        "freeze what is new: WORKSPACE_TEST_WRITE_CORPUS=1 cargo test -p workspace-agent-protocol"
+        "freeze new fields: WORKSPACE_TEST_WRITE_CORPUS=1 cargo test -p workspace-agent-protocol"
     );
 }

@@ -20,9 +20,9 @@ use seccompiler::{
 /// Filter compiled for one agent.
 pub(crate) struct Protection(BpfProgram);
 
-/// Values of `which` for `setpriority` and `ioprio_set`: a process, a process group, or all processes of a
-/// user.
-const PRIO: [u32; 3] = [0, 1, 2];
+/// Values of `which` for `setpriority`: a process, a process group, or all processes of a user.
+const PRIO: [u32; 3] = [libc::PRIO_PROCESS as u32, libc::PRIO_PGRP as u32, libc::PRIO_USER as u32];
+/// The same for `ioprio_set`: `IOPRIO_WHO_*`, which no crate defines.
 const IOPRIO_WHO: [u32; 3] = [1, 2, 3];
 
 impl Protection {
@@ -56,9 +56,10 @@ fn filter(agent: u32) -> Result<SeccompFilter, BackendError> {
         SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value.into())
     };
     let is_set = |index| SeccompCondition::new(index, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0);
-    let one = |conditions| Ok::<_, BackendError>(vec![SeccompRule::new(conditions)?]);
-    // Group: others cannot join the agent's, but can name it. User: includes the agent.
-    let by_kind = |[process, group, user]: [u32; 3]| -> Result<Vec<SeccompRule>, BackendError> {
+    let rule = |conditions| Ok::<_, BackendError>(vec![SeccompRule::new(conditions)?]);
+    // Other processes cannot join the process group of the agent, but can pass its id. The agent belongs to
+    // the user, too.
+    let by_target = |[process, group, user]: [u32; 3]| -> Result<Vec<SeccompRule>, BackendError> {
         Ok(vec![
             SeccompRule::new(vec![is(0, process)?, is(1, agent)?])?,
             SeccompRule::new(vec![is(0, group)?, is(1, agent)?])?,
@@ -67,13 +68,13 @@ fn filter(agent: u32) -> Result<SeccompFilter, BackendError> {
     };
     let rules = BTreeMap::from([
         // Reading limits, without setting new ones, is harmless.
-        (libc::SYS_prlimit64, one(vec![is(0, agent)?, is_set(2)?])?),
-        (libc::SYS_sched_setaffinity, one(vec![is(0, agent)?])?),
-        (libc::SYS_sched_setattr, one(vec![is(0, agent)?])?),
-        (libc::SYS_sched_setparam, one(vec![is(0, agent)?])?),
-        (libc::SYS_sched_setscheduler, one(vec![is(0, agent)?])?),
-        (libc::SYS_setpriority, by_kind(PRIO)?),
-        (libc::SYS_ioprio_set, by_kind(IOPRIO_WHO)?),
+        (libc::SYS_prlimit64, rule(vec![is(0, agent)?, is_set(2)?])?),
+        (libc::SYS_sched_setaffinity, rule(vec![is(0, agent)?])?),
+        (libc::SYS_sched_setattr, rule(vec![is(0, agent)?])?),
+        (libc::SYS_sched_setparam, rule(vec![is(0, agent)?])?),
+        (libc::SYS_sched_setscheduler, rule(vec![is(0, agent)?])?),
+        (libc::SYS_setpriority, by_target(PRIO)?),
+        (libc::SYS_ioprio_set, by_target(IOPRIO_WHO)?),
     ]);
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)

@@ -1,11 +1,10 @@
-//! Resource usage of all processes. As PID 1 of its namespace the agent sees exactly those of the sandbox.
+//! Resource usage of all processes. In its PID namespace the agent sees exactly those of the sandbox.
 
 use std::fs;
 use std::io;
 
 use workspace_agent_protocol::v1::ResourceUsage;
 
-/// Returns the resource usage of all processes.
 pub(crate) fn read() -> io::Result<ResourceUsage> {
     let page = rustix::param::page_size() as u64;
     let tick = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
@@ -15,13 +14,13 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
             continue;
         }
         // The process may have exited meanwhile.
-        let Some(one) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
+        let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
         else {
             continue;
         };
-        usage.processes += one.threads;
-        usage.memory_bytes += one.pages * page;
-        usage.cpu_micros += one.ticks * tick;
+        usage.processes += stat.threads;
+        usage.memory_bytes += stat.pages * page;
+        usage.cpu_micros += stat.ticks * tick;
     }
     Ok(usage)
 }
@@ -49,8 +48,8 @@ mod tests {
     fn process_names_with_parentheses_are_parsed() {
         let stat =
             "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 3 0 500 1000 42 18446744073709551615";
-        let one = parse(stat).unwrap();
-        assert_eq!((one.threads, one.pages, one.ticks), (3, 42, 100));
+        let parsed = parse(stat).unwrap();
+        assert_eq!((parsed.threads, parsed.pages, parsed.ticks), (3, 42, 100));
         assert!(parse("7 (a) S 1").is_none());
     }
 

@@ -76,7 +76,7 @@ fn and(reason: &str) -> String {
 }
 
 impl HostError {
-    /// Returns an error that no caller decides by.
+    /// Returns an error of kind [`HostErrorKind::Other`], for causes that callers need not distinguish.
     pub fn other(message: impl Into<String>) -> Self {
         Self::of_kind(HostErrorKind::Other, message)
     }
@@ -86,13 +86,13 @@ impl HostError {
         Self::Helper(HelperError::new(kind, message))
     }
 
-    /// Returns the error of an operation on a sandbox whose first process has ended.
+    /// Returns the error of an operation on a sandbox whose init process has exited.
     #[cfg(target_os = "linux")]
     pub(crate) fn sandbox_ended() -> Self {
         Self::of_kind(HostErrorKind::SandboxEnded, "the sandbox has ended")
     }
 
-    /// Returns the error of an operation in the namespaces of a holder that has ended.
+    /// Returns the error of an operation in the namespaces of a holder that has exited.
     #[cfg(target_os = "linux")]
     pub(crate) fn holder_gone() -> Self {
         Self::of_kind(HostErrorKind::HolderGone, "the holder is gone")
@@ -113,7 +113,7 @@ impl HostError {
         }
     }
 
-    /// Adds the failure of the attempt to undo what had been done. Kind and errno of the first error stay.
+    /// Adds the error of undoing the operation. Kind and errno of the first error stay.
     #[cfg(target_os = "linux")]
     pub(crate) fn followed_by(self, undo: Self) -> Self {
         let message = format!("{self}; then {undo}");
@@ -121,7 +121,7 @@ impl HostError {
         Self::Helper(HelperError { kind: first.kind, errno: first.errno.or(second.errno), message })
     }
 
-    /// Makes it the failure to set up the network of a sandbox.
+    /// Converts it to an error of setting up the network of a sandbox.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_network(self) -> Self {
         let message = format!("the sandbox's network cannot be made: {self}");
@@ -174,8 +174,8 @@ fn errno(error: &io::Error) -> Option<i32> {
     })
 }
 
-/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than its
-/// root, who has the name of the root of the host but not its capabilities.
+/// Remedies where sandboxes cannot be isolated. In a container an ordinary user may be allowed more than
+/// root, which has UID 0 of the host but not its capabilities.
 const REMEDY: &str = "allow it (on the machine: kernel.unprivileged_userns_clone=1, \
     kernel.apparmor_restrict_unprivileged_userns=0; in a container: an ordinary user, --user 1000:1000, with \
     --security-opt seccomp=unconfined --security-opt systempaths=unconfined), or use the docker runtime \

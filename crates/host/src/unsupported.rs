@@ -1,5 +1,5 @@
-//! Replacements on systems other than Linux: what the docker runtime and workspaces of plain files need.
-//! Everything else fails with [`HostError::NeedsLinux`].
+//! Replacements on systems other than Linux, as far as the docker runtime and workspaces of plain files need
+//! them. Everything else fails with [`HostError::NeedsLinux`].
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,33 +14,34 @@ pub fn helper_main() -> Option<ExitCode> {
     None
 }
 
-/// Identity of a process. Containers run in a virtual machine here, so their processes are never seen.
+/// Identity of a process. It has no values: containers run in a virtual machine, so their processes are not
+/// visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Process {}
 
 impl Process {
-    /// Returns the process that has this PID now.
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn of(_pid: Pid) -> Result<Self> {
         Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
     }
 
-    /// Returns whether the process still runs.
+    /// Cannot be called, because no `Process` exists.
     pub fn is_running(&self) -> bool {
         match *self {}
     }
 }
 
-/// Replaces the workspace of a running sandbox.
-pub fn swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
+/// Cannot be called, because no `Process` exists.
+pub fn swap_without_chown(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
     match *process {}
 }
 
-/// Returns whether a directory is the workspace of a running sandbox.
-pub fn settle_swap_preowned(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+/// Cannot be called, because no `Process` exists.
+pub fn settle_swap_without_chown(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
     match *process {}
 }
 
-/// Stopping a sandbox; containers are stopped by their daemon.
+/// Types of freezing a sandbox. The container daemon freezes containers.
 pub mod freeze {
     pub use crate::resources::frozen::{FreezeMethod, Frozen};
 }
@@ -58,12 +59,12 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// Fails: there is no other one.
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
         Err(HostError::NeedsLinux { what: "a namespace to mount in" })
     }
 
-    /// Does nothing.
+    /// Does nothing: the namespaces of the host remain.
     pub fn end(&self) {}
 }
 
@@ -125,12 +126,12 @@ pub(crate) mod network {
     use crate::error::{HostError, Result};
     use crate::network::egress::Egress;
 
-    /// Returns why egress is not available.
+    /// Returns an error message: egress is never available.
     pub fn unavailable_reason() -> Option<String> {
         Some(needs_linux().to_string())
     }
 
-    /// Fails.
+    /// Fails with [`HostError::NeedsLinux`].
     pub fn connect(_pid: i32, _egress: &Egress) -> Result<()> {
         Err(needs_linux())
     }
@@ -141,31 +142,31 @@ pub(crate) mod network {
 }
 
 /// Processes that use the workspace of a sandbox.
-pub mod workspace_users {
+pub mod workspace_processes {
     use std::time::Duration;
 
     use super::Holder;
     use super::Process;
     use crate::error::Result;
-    pub use crate::sandbox::workspace_user::{User, Users, Why};
+    pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
-    /// Lists them.
-    pub fn users(_holder: &Holder, process: &Process) -> Result<Vec<User>> {
+    /// Cannot be called, because no `Process` exists.
+    pub fn list(_holder: &Holder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
         match *process {}
     }
 
-    /// Returns the bytes of deleted files that are still open.
-    pub fn deleted(_holder: &Holder, process: &Process) -> Result<u64> {
+    /// Cannot be called, because no `Process` exists.
+    pub fn deleted_bytes(_holder: &Holder, process: &Process) -> Result<u64> {
         match *process {}
     }
 
-    /// Ends them.
-    pub fn end_users(
+    /// Cannot be called, because no `Process` exists.
+    pub fn terminate(
         _holder: &Holder,
         process: &Process,
         _grace: Duration,
-        _whose: Users,
-    ) -> Result<Vec<User>> {
+        _scope: ProcessScope,
+    ) -> Result<Vec<WorkspaceProcess>> {
         match *process {}
     }
 }
@@ -223,7 +224,7 @@ pub mod overlay {
         Ok(false)
     }
 
-    /// Removes a file or a directory and all below. Symlinks are not followed. Succeeds if there is nothing.
+    /// Removes a file, or a directory with its content, if it exists. Symlinks are not followed.
     pub fn remove_tree(_holder: &Holder, path: &Path) -> Result<()> {
         let removed = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => {
@@ -250,7 +251,7 @@ pub mod overlay {
             chmodat(parent, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        // Read before anything is removed: a listing that changes meanwhile may be incomplete.
+        // Listed before anything is removed: a listing that changes meanwhile may be incomplete.
         let entries: Vec<_> = Dir::read_from(&directory)?.collect::<Result<_, _>>()?;
         for entry in entries {
             let name = entry.file_name().to_bytes();

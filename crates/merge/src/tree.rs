@@ -33,7 +33,7 @@ mod slot;
 
 use workspace_state::Tree;
 
-use both::{BothSides, DiffDepth};
+use both::BothSides;
 use leaf::{ResultEntries, TreeMerger};
 use result::Result;
 

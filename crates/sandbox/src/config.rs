@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
-use workspace_workspace::{Kind, Materialize};
+use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
 use crate::runtime::{Allow, Limits, Network};
@@ -44,7 +44,7 @@ pub struct NewSandbox {
     /// Snapshot of its workspace; an empty workspace if there is none.
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace; `None` for the one of the settings.
-    pub provider: Option<Kind>,
+    pub provider: Option<ProviderKind>,
     /// Time at which the files of the snapshot are written.
     pub materialize: Materialize,
 }
@@ -85,7 +85,7 @@ pub struct Config {
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Kind>,
+    pub provider: Option<ProviderKind>,
 }
 
 fn invalid(field: &'static str, message: impl Into<String>) -> SandboxError {

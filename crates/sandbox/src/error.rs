@@ -6,7 +6,7 @@ use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
-use crate::runtime::{RuntimeError, WorkspaceUser};
+use crate::runtime::{RuntimeError, WorkspaceProcess};
 use crate::template::TemplateError;
 
 /// Result of the operations of this crate.
@@ -163,7 +163,7 @@ pub enum SandboxError {
         /// The sandbox.
         id: String,
         /// The processes.
-        users: Vec<WorkspaceUser>,
+        users: Vec<WorkspaceProcess>,
     },
     /// An operation on a workspace failed.
     #[error(transparent)]
@@ -331,13 +331,13 @@ fn with_id(sandbox: &Option<String>) -> String {
     sandbox.as_ref().map(|id| format!(": {id}")).unwrap_or_default()
 }
 
-fn process_count(users: &[WorkspaceUser]) -> String {
+fn process_count(users: &[WorkspaceProcess]) -> String {
     if users.len() == 1 { "1 process".to_owned() } else { format!("{} processes", users.len()) }
 }
 
 /// Describes the first few processes.
-fn describe(users: &[WorkspaceUser]) -> String {
-    let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.why));
+fn describe(users: &[WorkspaceProcess]) -> String {
+    let shown = users.iter().take(5).map(|user| format!("{} {}: {}", user.pid, user.command, user.usage));
     let more = if users.len() > 5 { ", …" } else { "" };
     shown.collect::<Vec<_>>().join(", ") + more
 }

@@ -95,7 +95,7 @@ fn read_output(directory: &Path, id: &str) -> io::Result<()> {
         let Ok(Some(item)) = reader.next_item() else { return Ok(()) };
         let (from, to) = match item {
             Item::Gap { from, to } => (from, to),
-            Item::Frame(frame) if frame.end().is_some() => continue,
+            Item::Frame(frame) if frame.exit_status().is_some() => continue,
             Item::Frame(frame) => (frame.offset, frame.offset + frame.data.len() as u64),
         };
         assert!(end <= from && from <= to, "output goes back: {end}, {from}..{to}");

@@ -59,5 +59,5 @@ pub use settings::{Resources, Settings};
 pub use snapshot::operations::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
 pub use stats::Stats;
 pub use workspace_workspace::{
-    Choice, Committed, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces,
+    CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, WorkspaceError, Workspaces,
 };

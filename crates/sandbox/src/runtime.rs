@@ -42,7 +42,7 @@ pub use workspace_host::Holder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
-pub use workspace_host::workspace_users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
+pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
 use crate::guest::endpoint::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
@@ -281,8 +281,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let _ = (id, dir, end);
         let reason = actions::CANNOT.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::USERS, reason })

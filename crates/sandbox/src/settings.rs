@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use workspace_state::{Cancel, WalkLimits};
-use workspace_workspace::{Choice, LazyCommand};
+use workspace_workspace::{LazyCommand, ProviderPreference};
 
 use crate::runtime::Cidr;
 
@@ -25,7 +25,7 @@ pub struct Settings {
     /// Memory limits of one walk through a workspace, or of a comparison.
     pub walk_limits: WalkLimits,
     /// Provider of workspaces.
-    pub provider: Choice,
+    pub provider: ProviderPreference,
     /// Program that serves the files of snapshots before they are written; without it they are written first.
     pub lazy: Option<LazyCommand>,
     /// Default lifetime of a sandbox.
@@ -127,7 +127,7 @@ impl Settings {
             layers: directory.join("layers"),
             store: directory.join("store"),
             walk_limits: WalkLimits::default(),
-            provider: Choice::Auto,
+            provider: ProviderPreference::Auto,
             lazy: None,
             timeout: Duration::from_secs(3_600),
             lifetime: Duration::from_secs(86_400),

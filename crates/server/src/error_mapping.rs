@@ -5,7 +5,7 @@ use workspace_api::error::WRITTEN;
 use workspace_api::error_codes;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
-use workspace_sandbox::{Kind, SandboxError, WorkspaceError, without_host_paths};
+use workspace_sandbox::{ProviderKind, SandboxError, WorkspaceError, without_host_paths};
 use workspace_state::DirectoryError;
 
 use crate::error::ApiError;
@@ -186,7 +186,7 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
         }
         // Where files are loaded as they are read is the overlay's; it falls back to others unless that was asked for.
         WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
-            .detail("provider", Kind::Overlay.to_string())
+            .detail("provider", ProviderKind::Overlay.to_string())
             .detail("materialize", "lazy"),
         WorkspaceError::Directory(DirectoryError::Incomplete { skipped, .. }) => {
             let paths: Vec<_> =

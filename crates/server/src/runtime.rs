@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
-use workspace_sandbox::{Choice, GuestPort, Kind, LazyCommand, Resources, Runtime, SandboxError, Service};
+use workspace_sandbox::{ProviderPreference, GuestPort, ProviderKind, LazyCommand, Resources, Runtime, SandboxError, Service};
 
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
@@ -72,12 +72,12 @@ fn of(settings: &Settings) -> workspace_sandbox::Settings {
         store: settings.store_dir.clone(),
         walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {
-            ProviderChoice::Auto => Choice::Auto,
-            ProviderChoice::Overlay => Choice::Prefer(Kind::Overlay),
-            ProviderChoice::Clone => Choice::Prefer(Kind::Clone),
-            ProviderChoice::Copy => Choice::Prefer(Kind::Copy),
+            ProviderChoice::Auto => ProviderPreference::Auto,
+            ProviderChoice::Overlay => ProviderPreference::Prefer(ProviderKind::Overlay),
+            ProviderChoice::Clone => ProviderPreference::Prefer(ProviderKind::Clone),
+            ProviderChoice::Copy => ProviderPreference::Prefer(ProviderKind::Copy),
         },
-        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, words: vec![VIEW.into()] }),
+        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, args: vec![VIEW.into()] }),
         timeout: settings.default_sandbox_timeout,
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,

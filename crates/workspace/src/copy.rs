@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tree/      the workspace
-//! special/   sockets and the like, moved away during a restore
+//! special/   sockets, named pipes and devices, moved away during a reset
 //! ```
 //!
 //! Changes are found by the store's stat index: only files whose fingerprint differs from when they were
@@ -22,10 +22,10 @@ use crate::access::Reader;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::kind::Kind;
 use crate::layers::Layers;
-use crate::provider::{Committed, LowerLayers, Present, Provider, WorkspaceDir};
-use crate::special::Special;
+use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
+use crate::provider_kind::ProviderKind;
+use crate::special::SpecialFiles;
 
 /// Provider of workspaces with their own files.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct Copy {
     /// Owner of the files of workspaces, if it is not the user of this process.
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) layers: Layers,
-    /// Reflink files from those of layers.
-    pub(crate) shared: bool,
+    /// Set to reflink files from layers (provider `clone`) instead of writing them.
+    pub(crate) reflink: bool,
 }
 
 impl Copy {
@@ -44,12 +44,13 @@ impl Copy {
         dir.join("tree")
     }
 
-    /// Returns the options of a checkout. If `shared`, files are reflinked from the layers that hold the
-    /// snapshot.
+    /// Returns the options of a checkout. With `reflink`, the layers of the snapshot are written first.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
         let share = match &base.snapshot {
             // Deltas hold only changed files: such a file is reflinked from its own layer.
-            Some(snapshot) if self.shared => self.layers.find_or_write(&base.store, snapshot, false)?.paths(),
+            Some(snapshot) if self.reflink => {
+                self.layers.find_or_write(&base.store, snapshot, false)?.paths()
+            }
             _ => Vec::new(),
         };
         // Set-id bits are kept: they have no effect in a sandbox, and nobody else can reach a workspace.
@@ -68,25 +69,25 @@ impl Copy {
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
-    /// Writes the differences to `present`, the content of the workspace without special files; undoes them
-    /// on failure.
+    /// Writes the differences between `current`, the content of the workspace without special files, and the
+    /// base. Undoes them on failure.
     fn replace(
         &self,
         dir: &WorkspaceDir,
         base: &Base,
         options: &CheckoutOptions,
-        present: &Snapshot,
+        current: &Snapshot,
         special: Vec<PathBuf>,
     ) -> Result<()> {
         base.store.cancel().check().map_err(StoreError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
-        let special = Special::set_aside(&holder, &tree, dir.join("special"), special)?;
+        let special = SpecialFiles::set_aside(&holder, &tree, dir.join("special"), special)?;
         let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
         // Restore the former content as far as possible, even if disk space is short.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
-        let back = checkout(&self.store, present, &tree, &options, &Quiet);
+        let restored = checkout(&self.store, current, &tree, &options, &Quiet);
         special.put_back()?;
-        back?;
+        restored?;
         Err(error)
     }
 
@@ -96,27 +97,28 @@ impl Copy {
             return Ok(());
         }
         let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
-        let done = checkout(&base.store, &empty, tree, options, &Quiet);
+        let result = checkout(&base.store, &empty, tree, options, &Quiet);
         self.store.remove_snapshots(&[empty.id])?;
-        done?;
+        result?;
         Ok(())
     }
 }
 
 impl Provider for Copy {
-    fn kind(&self) -> Kind {
-        if self.shared { Kind::Clone } else { Kind::Copy }
+    fn kind(&self) -> ProviderKind {
+        if self.reflink { ProviderKind::Clone } else { ProviderKind::Copy }
     }
 
     fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let tree = Self::tree(dir);
-        fs::create_dir(&tree).context("make", &tree)?;
+        fs::create_dir(&tree).context("create", &tree)?;
         let Some(snapshot) = &base.snapshot else {
             // Same mode as the root of an empty tree, whatever the umask is: it must not count as a change.
             let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
             fs::set_permissions(&tree, mode).context("change", &tree)?;
             if let Some((user, group)) = self.owner {
-                std::os::unix::fs::chown(&tree, Some(user), Some(group)).context("give away", &tree)?;
+                std::os::unix::fs::chown(&tree, Some(user), Some(group))
+                    .context("change the owner of", &tree)?;
             }
             return Ok(LowerLayers::default());
         };
@@ -128,19 +130,23 @@ impl Provider for Copy {
         Self::tree(dir)
     }
 
-    fn revive(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
+    fn remount(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
         let tree = Self::tree(dir);
         fs::metadata(&tree).context("find", &tree)?;
         Ok(LowerLayers::default())
     }
 
-    fn present(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<Present> {
+    fn content(&self, dir: &WorkspaceDir, base: &Base, quiescent: bool) -> Result<WorkspaceContent> {
         let options = Self::snapshot_options(NewSnapshot::default(), quiescent);
         let reader = Reader::new(&self.holder.get(), quiescent);
         let tree = Self::tree(dir);
         let preview = preview_directory_with(&base.store, &tree, &options, &reader, &Quiet)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
-        Ok(Present { tree: preview.tree, skipped: preview.skipped, skipped_count: preview.skipped_count })
+        Ok(WorkspaceContent {
+            tree: preview.tree,
+            skipped: preview.skipped,
+            skipped_count: preview.skipped_count,
+        })
     }
 
     fn commit(
@@ -149,32 +155,32 @@ impl Provider for Copy {
         base: &Base,
         new: NewSnapshot,
         quiescent: bool,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let options = Self::snapshot_options(new, quiescent);
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
             self.snapshot(&base.store, &Self::tree(dir), options)?;
-        Ok(Committed { snapshot, skipped, skipped_count })
+        Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
-    /// Records the current content as the checked-out state, and writes only differences. A cancelled switch
-    /// is undone, and undoing it cannot be cancelled.
-    fn switch(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+    /// Records the current content as the checked-out state, and writes only differences. A cancelled reset
+    /// is undone; undoing cannot be cancelled.
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let options = self.options(base)?;
         let everything =
             SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), true) };
         let report = self.snapshot(&base.store, &Self::tree(dir), everything)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
-        let done = self.replace(dir, base, &options, &report.snapshot, special);
+        let result = self.replace(dir, base, &options, &report.snapshot, special);
         self.store.remove_snapshots(&[report.snapshot.id])?;
-        done?;
+        result?;
         Ok(true)
     }
 
-    fn own(&self, dir: &WorkspaceDir) -> PathBuf {
+    fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
         Self::tree(dir)
     }
 
-    fn clear(&self, _dir: &WorkspaceDir) -> Result<()> {
+    fn unmount(&self, _dir: &WorkspaceDir) -> Result<()> {
         Ok(())
     }
 

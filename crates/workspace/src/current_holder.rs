@@ -1,10 +1,14 @@
-//! Holder in whose namespaces workspaces are mounted. It is replaced when it has died.
+//! Namespace holder of the workspaces' mounts.
+//!
+//! A *namespace holder* is a process that keeps the user and mount namespaces in which an ordinary user may
+//! mount. A server that runs as root mounts in the machine's own namespaces and needs none
+//! ([`Holder::Machine`]). A holder that has died took its mounts along; another one replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use workspace_host::Holder;
 
-/// The current holder. Clones share it.
+/// Current namespace holder. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentHolder(Arc<RwLock<Holder>>);
 

@@ -9,6 +9,6 @@ use std::path::PathBuf;
 pub struct LazyCommand {
     /// Path of the program.
     pub program: PathBuf,
-    /// First arguments.
-    pub words: Vec<OsString>,
+    /// First arguments; those of the mount follow.
+    pub args: Vec<OsString>,
 }

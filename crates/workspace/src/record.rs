@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
 
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::kind::Kind;
+use crate::provider_kind::ProviderKind;
 
 /// File name in the directory of the workspace.
 const NAME: &str = "record";
 /// File name while it is replaced.
 const NEW: &str = "record.new";
-/// File name once the workspace is being removed. A rename needs no disk space, of which there may be none.
+/// File name once the workspace is being removed. It is renamed because that needs no disk space.
 const REMOVING: &str = "removing";
 
 /// State of a workspace.
@@ -50,20 +50,20 @@ pub struct Record {
 pub enum Phase {
     /// No operation is in progress.
     Ready,
-    /// Reset in progress: users may still see the former generation; without one, the content is between two
-    /// snapshots.
+    /// Reset in progress: processes may still use the former generation. If there is none, the content is a
+    /// mix of two snapshots.
     Switching,
     /// Removal in progress.
     Removing,
 }
 
-/// A directory of a workspace, from one reset to the next.
+/// Directory of a workspace, from one reset to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// Number, from 1.
     pub number: u32,
     /// Provider that made it.
-    pub provider: Kind,
+    pub provider: ProviderKind,
     /// Snapshot that it was made from.
     pub base: Option<SnapshotId>,
     /// Pin that keeps the base in the store.
@@ -71,30 +71,30 @@ pub struct Generation {
     /// Layers below it, lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// User id of a sandbox's own user to whom its files are shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<u32>,
+    /// UID that owns the files inside the sandbox, by an idmapped mount.
+    #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
+    pub idmap_uid: Option<u32>,
     /// Owner of the workspace, for fair scheduling of background writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 
 impl Generation {
-    /// Returns the first generation of a workspace, not made yet.
-    pub(crate) fn first(provider: Kind, base: Option<SnapshotId>) -> Self {
+    /// Returns the first generation of a workspace, whose directory does not exist yet.
+    pub(crate) fn first(provider: ProviderKind, base: Option<SnapshotId>) -> Self {
         let (layers, pin) = (Vec::new(), base.map(|_| PinId::generate()));
-        Self { number: 1, provider, base, pin, layers, user: None, owner: None }
+        Self { number: 1, provider, base, pin, layers, idmap_uid: None, owner: None }
     }
 
-    /// Returns the next generation, not made yet.
-    pub(crate) fn next(&self, provider: Kind, base: Option<SnapshotId>) -> Self {
-        let (number, user, owner) = (self.number + 1, self.user, self.owner.clone());
-        Self { number, user, owner, ..Self::first(provider, base) }
+    /// Returns the next generation, whose directory does not exist yet.
+    pub(crate) fn next(&self, provider: ProviderKind, base: Option<SnapshotId>) -> Self {
+        let (number, idmap_uid, owner) = (self.number + 1, self.idmap_uid, self.owner.clone());
+        Self { number, idmap_uid, owner, ..Self::first(provider, base) }
     }
 }
 
 impl Record {
-    /// Creates the record of a complete workspace.
+    /// Creates the record of a workspace with a new unique id.
     pub(crate) fn new(current: Generation) -> Self {
         let uid = uuid::Uuid::now_v7().to_string();
         Self { uid, phase: Phase::Ready, current, former: None, last: None, former_last: None, spare: None }
@@ -113,13 +113,14 @@ impl Record {
 
     /// Returns the pins that keep its bases in the store.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
-        let of_generations = self.former.iter().chain([&self.current]).filter_map(|one| one.pin);
+        let of_generations =
+            self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
         of_generations.chain(self.spare)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
         let text = fs::read(path).context("read", path)?;
-        serde_json::from_slice(&text).map_err(io::Error::from).context("understand", path)
+        serde_json::from_slice(&text).map_err(io::Error::from).context("parse", path)
     }
 
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
@@ -164,18 +165,18 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let generation = Generation {
             number: 1,
-            provider: Kind::Overlay,
+            provider: ProviderKind::Overlay,
             base: Some(SnapshotId::generate()),
             pin: None,
             layers: vec!["x".to_owned()],
-            user: Some(7),
+            idmap_uid: Some(7),
             owner: Some("alice".to_owned()),
         };
         let record = Record {
             uid: "a".to_owned(),
             phase: Phase::Switching,
             former: Some(generation.clone()),
-            current: Generation { number: 2, provider: Kind::Copy, ..generation },
+            current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
             last: None,
             former_last: Some(SnapshotId::generate()),
             spare: None,
@@ -187,6 +188,6 @@ mod tests {
         Record::remove(home.path()).unwrap();
         assert_eq!(Record::read(home.path()).unwrap(), Record { phase: Phase::Removing, ..record });
         fs::write(home.path().join(NAME), "{").unwrap();
-        assert!(Record::read(home.path()).unwrap_err().to_string().contains("understand"));
+        assert!(Record::read(home.path()).unwrap_err().to_string().contains("parse"));
     }
 }

@@ -13,7 +13,7 @@ use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;
 use workspace_sandbox::{
-    Committed, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
+    CommitResult, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
     Settings, WorkspaceError,
 };
 use workspace_state::{SnapshotId, Store};
@@ -121,7 +121,7 @@ impl Home {
     }
 
     /// Takes what a sandbox holds.
-    pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<Committed> {
+    pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<CommitResult> {
         Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
     }
 
@@ -191,7 +191,7 @@ fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
     };
     Settings {
         store: absolute(store.path()),
-        lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
+        lazy: Some(LazyCommand { program, args: vec![SERVE.into()] }),
         timeout: LIFETIME,
         lifetime: LIFETIME,
         default_resources: all,

@@ -56,8 +56,8 @@ impl Task for AttachTask {
 fn run(task: &AttachTask) -> Result<()> {
     let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     task.holder.join()?;
-    // After joining: outside the holder's user namespace nobody may read `/proc` of a guest that is not
-    // dumpable.
+    // Locked after joining: `/proc` of a guest that is not dumpable cannot be read outside the user namespace
+    // of the holder.
     let _lock = lock(&task.process)?;
     let workspace = clone_workspace(&task.workspace, task.user)?;
     enter(process.as_fd())?;
@@ -81,13 +81,13 @@ pub(crate) fn lock(process: &Process) -> Result<File> {
     }
 }
 
-/// Moves this process into the mount namespace of `process`, for good.
+/// Moves this process into the mount namespace of `process`. It cannot leave it again.
 pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
     move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT)
         .context("enter the mount namespace of the sandbox")
 }
 
-/// Mounts trees that were cloned outside.
+/// Mounts trees that were cloned outside the sandbox.
 pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
     let mut mounts = mounts.into_iter();
     mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))

@@ -1,4 +1,4 @@
-//! Id-mapped mounts, which show files as those of another user.
+//! Id-mapped mounts, in which files appear with another owner.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ fn owner_map(users: IdRange, own: u32) -> Vec<IdRange> {
     [same(0, shared), own, same(shared + 1, end)].into_iter().filter(|range| range.count > 0).collect()
 }
 
-/// Id map that shows the files of all sandboxes as those of one user.
+/// Id map that maps the owner of the files of all sandboxes to one UID.
 #[derive(Debug)]
 pub(crate) struct IdMap {
     users: OwnedFd,
@@ -74,7 +74,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
         let pid = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
         IdleChild(pid.context("create a user namespace")?)
     };
-    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("a child without a PID"))?;
+    let pid = Pid::from_raw(child.0).ok_or_else(|| HostError::other("clone returned an invalid PID"))?;
     id_map::write(pid, map, map)?;
     let namespace = File::open(format!("/proc/{pid}/ns/user")).context("open a user namespace")?;
     drop(child);
@@ -99,8 +99,8 @@ struct IdleChild(libc::pid_t);
 
 impl Drop for IdleChild {
     fn drop(&mut self) {
-        // SAFETY: the calls take integers, and nobody else waits for this child: without `__WALL`, `waitpid`
-        // ignores children that end without a signal.
+        // SAFETY: the calls take integers, and no other thread waits for this child: without `__WALL`,
+        // `waitpid` ignores children that end without a signal.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             while libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL) < 0
@@ -157,9 +157,9 @@ mod tests {
         }
         let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let before = children();
-        let made = IdMap::for_user(OWN).unwrap();
+        let id_map = IdMap::for_user(OWN).unwrap();
         assert!(
-            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made.users)))
+            std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&id_map.users)))
                 .unwrap()
                 .to_string_lossy()
                 .starts_with("user:")

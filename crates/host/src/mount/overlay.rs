@@ -1,7 +1,8 @@
 //! Overlays: directories of read-only layers with a writable one on top.
 //!
-//! Root mounts them in this process. For an ordinary user a helper does it in the namespaces of the holder,
-//! where he has capabilities over his files. Paths are absolute, and the same in both.
+//! Root mounts them in this process. For an ordinary user a helper mounts them in the namespaces of the
+//! namespace holder, where the user has capabilities over their own files. Paths are absolute, and the same
+//! in both.
 //!
 //! Mounts have no devices and no set-user-ID programs, and are private. The caller must not mount an upper
 //! directory twice at a time.
@@ -43,9 +44,9 @@ pub fn mount(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Replaces what is mounted at the mount point. A process that opens a path below meanwhile sees the old or
-/// the new files; before Linux 6.7 the directory is briefly empty. Processes keep what they have open in the
-/// old one, and their working directory. On failure nothing is replaced.
+/// Replaces the mount at the mount point. A process that opens a path below meanwhile sees the old or the new
+/// files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
+/// directories in the old mount. On failure nothing is replaced.
 pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         Holder::Machine => local::replace(xattrs(holder), overlay),
@@ -53,8 +54,8 @@ pub fn replace(holder: &Holder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Detaches all mounts at a path, even if they are in use: processes keep what they have open. Returns false
-/// if there is none.
+/// Detaches all mounts at a path, even if they are in use: processes keep their open files. Returns false if
+/// there is no mount.
 pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::unmount(at),
@@ -62,9 +63,9 @@ pub fn unmount(holder: &Holder, at: &Path) -> Result<bool> {
     }
 }
 
-/// Detaches all mounts at a path like [`unmount`], for good: the upper directory must not be mounted again.
-/// When an overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function
-/// does not wait for that.
+/// Detaches all mounts at a path like [`unmount`]. The upper directory must not be mounted again. When an
+/// overlay ends, the kernel syncs the whole filesystem of the upper directory; as root this function does not
+/// wait for that.
 pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
     match holder {
         Holder::Machine => local::abandon(at),
@@ -72,7 +73,7 @@ pub fn abandon(holder: &Holder, at: &Path) -> Result<bool> {
     }
 }
 
-/// Returns the mount points below a directory, itself not included.
+/// Returns the mount points below a directory, without the directory itself.
 pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -80,10 +81,10 @@ pub fn mounted(holder: &Holder, below: &Path) -> Result<Vec<PathBuf>> {
     };
     match holder {
         Holder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
-        Holder::Process(held) => {
-            // While it is open, the PID is not reused.
-            let _process = held.pidfd().ok_or_else(HostError::holder_gone)?;
-            local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", held.pid())), &below)
+        Holder::Process(process) => {
+            // The PID is not reused while this descriptor is open.
+            let _pidfd = process.pidfd().ok_or_else(HostError::holder_gone)?;
+            local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below)
         }
     }
 }
@@ -105,7 +106,7 @@ pub fn probe(holder: &Holder, directory: &Path) -> Result<()> {
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
 }
 
-/// Tries the same with layers that are id-mapped to a user.
+/// Tries all operations like [`probe`], with layers that are id-mapped to a UID.
 pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
     probe::run(xattrs(&Holder::Machine), directory, Some(user))
 }

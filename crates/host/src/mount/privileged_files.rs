@@ -1,8 +1,8 @@
-//! Opening files with the capabilities of a holder.
+//! Opening files with the capabilities of a namespace holder.
 //!
-//! In the namespaces of his holder an ordinary user has root's capabilities over his own files, and can open
-//! them whatever their mode. One helper serves all requests; a helper per file would take longer than reading
-//! the files.
+//! In the namespaces of a namespace holder an ordinary user has root's capabilities over their own files, and
+//! can open them whatever their mode. One helper serves all requests; a helper per file would take longer
+//! than reading the files.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -26,7 +26,7 @@ use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
 use crate::namespace::holder::Holder;
 
-/// Maximum size of a message: a name of 255 bytes as JSON, and numbers.
+/// Maximum size of a message in bytes: a name of 255 bytes as JSON, and numbers.
 const MESSAGE_MAX: usize = 8 << 10;
 
 /// Request, sent with a file descriptor.
@@ -92,12 +92,14 @@ impl PrivilegedFiles {
         match receive::<Reply>(open.socket.as_fd()).context("wait for a file")? {
             None => {
                 open.helper.wait()?;
-                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper ended"))
+                Err(HostError::of_kind(HostErrorKind::Protocol, "the helper exited"))
             }
             Some((reply, descriptor)) => {
                 *connection = Some(open);
                 reply.map_err(HostError::Helper)?;
-                descriptor.ok_or_else(|| HostError::other("nothing was opened"))
+                descriptor.ok_or_else(|| {
+                    HostError::of_kind(HostErrorKind::Protocol, "the helper sent no file descriptor")
+                })
             }
         }
     }
@@ -105,10 +107,10 @@ impl PrivilegedFiles {
 
 impl Connection {
     fn open(holder: &Holder) -> Result<Self> {
-        let (socket, theirs) =
+        let (socket, helper_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .context("make a socket")?;
-        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[theirs.as_fd()])?;
+        let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }
 }
@@ -130,24 +132,24 @@ impl Task for ServeFilesTask {
 
 fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
     let [socket] = fds else {
-        return Err(HostError::other("nobody to open files for"));
+        return Err(HostError::other("the helper received no socket"));
     };
     holder.join()?;
     while let Some((request, descriptor)) = receive::<Request>(socket.as_fd()).context("wait for a name")? {
-        let got = descriptor
-            .ok_or_else(|| HostError::other("nothing to open it in"))
-            .and_then(|descriptor| get(&request, descriptor.as_fd()));
-        let (answer, got) = match got {
-            Ok(got) => (Ok(()), Some(got)),
+        let opened = descriptor
+            .ok_or_else(|| HostError::other("the request has no file descriptor"))
+            .and_then(|descriptor| handle(&request, descriptor.as_fd()));
+        let (reply, opened) = match opened {
+            Ok(opened) => (Ok(()), Some(opened)),
             Err(error) => (Err(error.into()), None),
         };
-        let got = got.as_ref().map(OwnedFd::as_fd);
-        send::<Reply>(socket.as_fd(), &answer, got).context("send an open file")?;
+        let opened = opened.as_ref().map(OwnedFd::as_fd);
+        send::<Reply>(socket.as_fd(), &reply, opened).context("send an open file")?;
     }
     Ok(())
 }
 
-fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn handle(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     match request {
         Request::Open { name, flags } => {
             let name = CString::new(name.as_slice()).map_err(io::Error::from).context("open a name")?;
@@ -165,9 +167,9 @@ fn get(request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     }
 }
 
-fn send<T: Serialize>(socket: BorrowedFd<'_>, what: &T, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let text = serde_json::to_vec(what)?;
-    let rights: Vec<_> = with.into_iter().collect();
+fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let rights: Vec<_> = fd.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !rights.is_empty() {

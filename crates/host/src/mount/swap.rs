@@ -5,14 +5,15 @@
 //! the old one to the root of the new one. After that the old one is on top, and is detached. Other processes
 //! see either the old or the new one.
 //!
-//! Processes with a working directory further down, an open file or a mapping in the old one keep it
-//! ([`workspace_users`](crate::workspace_users) lists them); it exists as long as they do.
+//! Processes with a working directory further down, an open file or a mapping in the old workspace keep it
+//! ([`workspace_processes`](crate::workspace_processes) lists them). It exists as long as they do.
 //!
-//! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper one is the
-//! new one, afterwards it is the old one, so in both cases detaching the upper one is right: [`settle`].
+//! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper mount is the
+//! new workspace, afterwards it is the old one. In both cases detaching the upper mount settles the swap:
+//! [`settle`].
 //!
 //! A helper has a deadline. It checks the time before each visible step, and the kernel kills it at the
-//! deadline, so that nothing is replaced after the server has given up.
+//! deadline, so that nothing is replaced after the timeout of the server.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -39,8 +40,8 @@ use crate::sandbox::own_users;
 /// `/proc` any more by then.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Time in which a helper succeeds, or has changed nothing. Two of them in sequence end before the server
-/// gives up.
+/// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the
+/// server, so that two helpers can run in sequence.
 const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parameters of a swap, and of settling one.
@@ -51,7 +52,7 @@ pub(crate) struct Request {
     workspace: PathBuf,
     /// UID of the sandbox on the host, if it has one of its own.
     user: Option<u32>,
-    /// Time of the monotonic clock after which nothing may be changed: the server has given up by then.
+    /// Time of the monotonic clock after which nothing may be changed.
     deadline: Duration,
     /// Step after which the helper kills itself; for tests.
     killed_after: Option<SwapStep>,
@@ -77,20 +78,21 @@ pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> 
     replace(holder, process, workspace, user)
 }
 
-/// Replaces the workspace of a sandbox by one that its user owns already.
-pub fn swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+/// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
+/// changed, and the mount not id-mapped.
+pub fn swap_without_chown(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
     replace(holder, process, workspace, None)
 }
 
-/// Returns whether `workspace` is the workspace of a sandbox, after a [`swap`] with unknown outcome. Finishes
-/// or reverts what a killed helper left behind.
+/// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
+/// workspace of the sandbox afterwards.
 pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
     let user = own_users::of(process)?;
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
-/// Does the same as [`settle_swap`] after a [`swap_preowned`].
-pub fn settle_swap_preowned(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+/// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
+pub fn settle_swap_without_chown(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
@@ -142,16 +144,16 @@ impl Request {
         if monotonic() < self.deadline {
             return Ok(());
         }
-        Err(HostError::of_kind(HostErrorKind::TimedOut, "it took too long, and was given up"))
+        Err(HostError::of_kind(HostErrorKind::TimedOut, "the swap timed out and changed nothing"))
     }
 
     /// Has the kernel kill this process at the deadline, even while it waits in a system call.
     fn kill_at_deadline(&self) -> Result<()> {
         self.check_deadline()?;
-        let left = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
+        let remaining = self.deadline.saturating_sub(monotonic()).max(Duration::from_millis(1));
         let value = libc::timeval {
-            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_usec: left.subsec_micros().into(),
+            tv_sec: remaining.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_usec: remaining.subsec_micros().into(),
         };
         let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value: value };
         // SAFETY: the structure is only read, and nothing is written. The signal ends a process without a
@@ -238,9 +240,9 @@ fn settle(new: BorrowedFd<'_>) -> Result<bool> {
     while workspace_mounts()? > 1 {
         unmount(WORKSPACE, UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))?;
     }
-    let there = open_workspace()?;
-    mounts::set_read_only(there.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
-    Ok(identity(there.as_fd())? == identity(new)?)
+    let current = open_workspace()?;
+    mounts::set_read_only(current.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+    Ok(identity(current.as_fd())? == identity(new)?)
 }
 
 /// Returns the number of mounts at the workspace, on top of each other.
@@ -274,8 +276,8 @@ fn make_read_only() -> Result<OwnedFd> {
     }
     match closed {
         Err(error) if is_busy(&error) => Err(HostError::other(
-            "a file of the workspace is open for writing where nobody can see it: sent through a socket, for \
-             instance, and not received"
+            "a file of the workspace is open for writing in no visible process, for instance because it was sent \
+             through a socket and not received"
                 .to_owned(),
         )),
         done => done.context(format!("close {WORKSPACE}")).map(|()| old),

@@ -1,7 +1,8 @@
 //! Ids of sandboxes on the host.
 //!
-//! If root launches, ids inside map to ids of no user, which own the files of workspaces. All sandboxes have
-//! the same ones, so that they can share layers. An ordinary user has one id to map: his own.
+//! If root launches a sandbox, ids inside map to ids of no user, which own the files of workspaces. All
+//! sandboxes map to the same ids, so that they can share layers. An ordinary user can map one id only, their
+//! own.
 
 use std::sync::OnceLock;
 
@@ -47,9 +48,9 @@ pub fn owner(holder: &Holder) -> Option<(u32, u32)> {
 ///
 /// The kernel counts resources of a user namespace (inotify, pending signals, message queues, locked memory,
 /// namespaces) for its owner as well, with one limit per owner. If root owned all of them, sandboxes would
-/// take from each other and from the host. No file belongs to such an id, and no process runs as one. It
-/// follows from the sandbox's id, so nothing has to be recorded. A sandbox that runs as a user of its `own`
-/// has an owner of its own; two others whose ids collide share the limits.
+/// compete with each other and with the host. No file belongs to such an id, and no process runs as one. It
+/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a UID of its `own` has an
+/// owner of its own; other sandboxes whose hashes collide share the limits.
 pub(crate) fn namespace_owner(holder: &Holder, sandbox: &str, own: Option<u32>) -> Option<u32> {
     let exists = || {
         let last = FIRST_OWNER + (OWNER_COUNT - 1);

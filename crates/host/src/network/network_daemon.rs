@@ -57,31 +57,31 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder)
         Uplink::Program => Some(UplinkProcess::start(&router, holder)?),
         Uplink::Link { .. } => None,
     };
-    let served = set_up(router, egress).and_then(|ready| {
+    let served = set_up(router, egress).and_then(|network| {
         // From here on the daemon handles untrusted input. It changes to the user that runs the uplink, so
         // that it can still end that.
         let users = sandbox_ids::ids_of(holder);
         credentials::keep_net_admin(users.has_root().then_some(users.outside))?;
         parent.notify()?;
-        serve(process, uplink.as_ref(), &changes, ready)
+        serve(process, uplink.as_ref(), &changes, network)
     });
     if let Some(uplink) = uplink {
-        uplink.end();
+        uplink.kill();
     }
     served
 }
 
 /// Network that is set up.
-struct Ready {
+struct SandboxNetwork {
     resolver: Arc<Resolver>,
     dns_udp: std::net::UdpSocket,
     dns_tcp: std::net::TcpListener,
-    /// Keeps the namespace of the router alive where no uplink program does.
+    /// Keeps the network namespace of the router alive if there is no uplink program.
     _namespace: OwnedFd,
 }
 
 /// Sets the routes, first those that deny.
-fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
+fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
     let Router { dns_udp, dns_tcp, sandbox, netlink, namespace, .. } = router;
     let routes = Routes::connect_uplink(sandbox, netlink, &egress.uplink)?;
     let own = host_ranges().context("read the addresses of the host")?;
@@ -99,7 +99,7 @@ fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
         socket.context("listen for DNS queries in the sandbox")?;
     }
     let resolver = Resolver::new(egress.allow.as_deref(), egress.dns, policy, routes);
-    Ok(Ready { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
+    Ok(SandboxNetwork { resolver: Arc::new(resolver), dns_udp, dns_tcp, _namespace: namespace })
 }
 
 /// Returns the ranges of the host and of the router.
@@ -110,29 +110,34 @@ fn host_ranges() -> io::Result<Vec<Cidr>> {
 }
 
 /// Serves DNS and follows the addresses of the host until the sandbox or the uplink ends.
-fn serve(process: &OwnedFd, uplink: Option<&UplinkProcess>, changes: &OwnedFd, ready: Ready) -> Result<()> {
+fn serve(
+    process: &OwnedFd,
+    uplink: Option<&UplinkProcess>,
+    changes: &OwnedFd,
+    network: SandboxNetwork,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start an async runtime")?;
     runtime.block_on(async {
-        let Ready { resolver, dns_udp, dns_tcp, _namespace } = ready;
+        let SandboxNetwork { resolver, dns_udp, dns_tcp, _namespace } = network;
         let dns_udp = tokio::net::UdpSocket::from_std(dns_udp).context("listen for DNS queries")?;
         let dns_tcp = tokio::net::TcpListener::from_std(dns_tcp).context("listen for DNS queries")?;
         tokio::select! {
             () = resolver::serve_udp(dns_udp, resolver.clone()) => Ok(()),
             () = resolver::serve_tcp(dns_tcp, resolver.clone()) => Ok(()),
             failed = follow_host_addresses(changes, &resolver) => failed.context("follow the addresses of the host"),
-            ended = ended(process) => ended.context("watch the sandbox"),
-            ended = async {
+            exited = exited(process) => exited.context("watch the sandbox"),
+            exited = async {
                 match uplink {
-                    Some(uplink) => ended(&uplink.ended).await,
+                    Some(uplink) => exited(&uplink.pidfd).await,
                     None => std::future::pending().await,
                 }
-            } => ended.context("watch the uplink"),
+            } => exited.context("watch the uplink"),
         }
     })
 }
 
-async fn ended(process: &OwnedFd) -> io::Result<()> {
+async fn exited(process: &OwnedFd) -> io::Result<()> {
     watch(process)?.readable().await.map(|_| ())
 }
 

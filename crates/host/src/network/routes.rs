@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use super::cidr::Cidr;
 use super::egress::Uplink;
 use super::egress_policy::Verdict;
-use super::netlink::{Hop, LinkChange, Netlink, Table};
+use super::netlink::{AddressScope, Hop, LinkChange, Netlink, Table};
 use super::router::Router;
 use crate::error::{Context as _, HostError, Result};
 
@@ -26,7 +26,7 @@ const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
 pub(super) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
 /// Address of the sandbox, where no other runtime gave it one.
 pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
-/// Largest MTU that the uplink programs support: few large packets are faster than many small ones.
+/// MTU: the maximum of the uplink programs, because few large packets are faster than many small ones.
 pub(super) const MTU: u32 = 65_520;
 
 /// One of the two namespaces in which the policy is enforced.
@@ -37,7 +37,7 @@ struct Side {
 }
 
 /// Routes that enforce the policy: in the router, where nothing can bypass them, and in the sandbox, where
-/// denied connections fail at once.
+/// denied connections fail immediately.
 #[derive(Debug)]
 pub(super) struct Routes {
     router: Side,
@@ -53,17 +53,17 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
             *address
         }
     };
-    let made = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
-    made.context("make a link to the sandbox")?;
+    let added = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
+    added.context("add a link to the sandbox")?;
     let mtu = (*uplink == Uplink::Program).then_some(MTU);
     let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
-    let only = *uplink != Uplink::Program;
-    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
+    let scope = if *uplink == Uplink::Program { AddressScope::Universe } else { AddressScope::Host };
+    let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, scope), &change)?;
     let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
-    prepare(&router.sandbox, GUEST_LINK, (address, false), &change).map(|_| ())
+    prepare(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
 }
 
 /// Moves the link that another runtime gave the sandbox into the router.
@@ -81,12 +81,12 @@ fn take_link(router: &Router, name: &str) -> Result<()> {
 fn prepare(
     netlink: &Netlink,
     name: &str,
-    (address, only): (Ipv4Addr, bool),
+    (address, scope): (Ipv4Addr, AddressScope),
     change: &LinkChange<'_>,
 ) -> Result<u32> {
     let link = link_index(netlink, name)?;
     netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
-    netlink.add_address(link, address, only).context(format!("give the link `{name}` an address"))?;
+    netlink.add_address(link, address, scope).context(format!("give the link `{name}` an address"))?;
     netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
     Ok(link)
 }

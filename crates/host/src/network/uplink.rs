@@ -28,6 +28,7 @@ use crate::resources::limits;
 
 /// Device with which uplink programs create links.
 const TUN: &str = "/dev/net/tun";
+/// Major and minor number of the device: `MISC_MAJOR` and `TUN_MINOR`, which no crate defines.
 const TUN_DEVICE: (u32, u32) = (10, 200);
 /// Directory for a private tmpfs. It exists everywhere; its content on the host is hidden from the program.
 const PRIVATE_DIR: &str = "/tmp";
@@ -93,15 +94,15 @@ impl Program {
     /// Builds the command. It maps neither ports of the host into the sandbox nor the other way round.
     fn command(&self, namespace: &str) -> Command {
         let bits = ROUTER_NETWORK.bits();
-        let (program, words) = match self {
+        let (program, args) = match self {
             Self::Pasta(program) => {
                 let nothing =
                     "--no-map-gw -t none -u none -T none -U none --no-dhcp --no-dhcpv6 --no-ndp --no-ra";
                 let network =
                     format!("-4 -a {SANDBOX_ADDRESS} -n {bits} -g {UPLINK_ADDRESS} -I {UPLINK_LINK}");
-                let words =
+                let args =
                     format!("--foreground --quiet {nothing} {network} --netns-only --netns {namespace}");
-                (program, words)
+                (program, args)
             }
             Self::Slirp(program) => {
                 let nothing = "--disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp";
@@ -112,30 +113,31 @@ impl Program {
             }
         };
         let mut command = Command::new(program);
-        command.args(words.split(' ')).env_clear().env("PATH", DEFAULT_PATH).current_dir("/");
+        command.args(args.split(' ')).env_clear().env("PATH", DEFAULT_PATH).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         limits::reset_open_files_limit(&mut command);
         command
     }
 }
 
-/// Returns whether a `pasta` can be relied on: that of March 2023 repeats data on half-closed connections. An
-/// option tells its age; not all recent ones print a version when the output is no terminal.
+/// Returns true if a `pasta` is recent enough: that of March 2023 repeats data on half-closed connections.
+/// Its age is detected by an option, because not all recent versions print a version if the output is no
+/// terminal.
 fn is_recent(pasta: &Path) -> bool {
     let mut command = Command::new(pasta);
     limits::reset_open_files_limit(&mut command);
     let output = command.arg("--help").env_clear().stdin(Stdio::null()).output();
-    // One that cannot be run is of no use.
+    // A program that cannot be run does not count as recent.
     output.is_ok_and(|output| {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).contains(RECENT_OPTION)
     })
 }
 
-/// Uplink program that runs.
+/// Running uplink program.
 pub(super) struct UplinkProcess {
     child: clone::Child,
-    /// PID file descriptor; readable when the program has ended.
-    pub(super) ended: OwnedFd,
+    /// PID file descriptor, which becomes readable when the program exits.
+    pub(super) pidfd: OwnedFd,
     /// Standard error of the program, in memory.
     stderr: File,
 }
@@ -153,8 +155,8 @@ impl UplinkProcess {
                 Err(error) => error,
             }
         })?;
-        let ended = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
-        let mut link = Self { child, ended, stderr };
+        let pidfd = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of a program")?;
+        let mut link = Self { child, pidfd, stderr };
         link.wait(router, &program)?;
         Ok(link)
     }
@@ -179,13 +181,13 @@ impl UplinkProcess {
 
     fn stderr(&mut self) -> String {
         let mut stderr = String::new();
-        // The message is then without it.
+        // If it cannot be read, the message does not contain it.
         let _ = self.stderr.rewind().and_then(|()| self.stderr.read_to_string(&mut stderr));
         stderr.trim().to_owned()
     }
 
-    /// Kills the program and waits for its end.
-    pub(super) fn end(&self) {
+    /// Kills the program and waits for its exit.
+    pub(super) fn kill(&self) {
         self.child.kill();
     }
 }
@@ -213,7 +215,8 @@ fn exec_program(
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
     if *holder == Holder::Machine {
-        // In a user namespace nobody can create device nodes; there everybody must be allowed to open it.
+        // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
+        // device.
         if id_map::is_initial_user_namespace() {
             bind_tun().context(format!("show a program {TUN}"))?;
         }
@@ -224,7 +227,7 @@ fn exec_program(
             credentials::become_root_inside()?;
         }
     }
-    // Last, because changing credentials resets it. The parent waits for this, so it exists until then.
+    // Set last, because changing credentials resets it. The parent waits for this step, so it still exists.
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     parent.wait()?;

@@ -27,23 +27,23 @@ fn without_holder() -> Fixture {
     home
 }
 
-fn noted(home: &Fixture) -> Option<Process> {
+fn recorded(home: &Fixture) -> Option<Process> {
     Process::read(&home.path("holder")).unwrap()
 }
 
 fn concurrent_servers_share_one_holder() {
     let home = without_holder();
-    let former = noted(&home);
+    let former = recorded(&home);
     let mut servers: Vec<_> = (0..8).map(|_| start("holder", &home.path(""))).collect();
     let mut found = Vec::new();
     for server in &mut servers {
         assert!(server.wait().unwrap().success());
-        found.push(noted(&home));
+        found.push(recorded(&home));
     }
     found.dedup();
     assert_eq!(found.len(), 1, "{found:?}");
     let Some(holder) = &found[0] else {
-        assert!(rustix::process::geteuid().is_root(), "no holder");
+        assert!(rustix::process::geteuid().is_root(), "only root has no holder");
         return;
     };
     assert_ne!(found[0], former);
@@ -55,7 +55,7 @@ fn concurrent_servers_share_one_holder() {
 fn a_holder_outlives_its_server() {
     let home = without_holder();
     assert!(start("holder", &home.path("")).wait().unwrap().success());
-    if let Some(holder) = noted(&home) {
+    if let Some(holder) = recorded(&home) {
         // In its own session, apart from the server's terminal and process group.
         let session = rustix::process::getsid(rustix::process::Pid::from_raw(holder.pid())).unwrap();
         assert_eq!(session.as_raw_nonzero().get(), holder.pid());

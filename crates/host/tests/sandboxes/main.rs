@@ -25,10 +25,10 @@ use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// UID of an ordinary user who owns nothing on the host.
-const ORDINARY: u32 = 61_235;
+/// UID of an ordinary user without any files.
+const ORDINARY_UID: u32 = 61_235;
 
-/// Makes tests of functions with the same names.
+/// Converts functions to tests with the same names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         vec![$(libtest_mimic::Trial::test(stringify!($name), || {
@@ -110,7 +110,7 @@ fn with_ordinary_rights(mut command: Command) -> Result<(), Failed> {
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777))?;
     let tests = home.path().join("tests");
     std::fs::copy(std::env::current_exe()?, &tests)?;
-    let id = ORDINARY.to_string();
+    let id = ORDINARY_UID.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tests);
     let output = command.env("TMPDIR", home.path()).output()?;
     if output.status.success() {

@@ -76,7 +76,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         _ => {
             let script = "sleep 0.2; echo outlived > $0/outlived";
             let mut command = overlay::command(&holder, OsStr::new("sh"));
-            // It outlives this process, so nobody waits for it.
+            // The process outlives this one, so it is not waited for.
             drop(command.args(["-c", script]).arg(home).spawn().unwrap());
         }
     }
@@ -369,7 +369,7 @@ fn replacing_nothing_mounts() {
     assert_eq!(mounted.sh("cat d/file"), "two\n");
     let missing = Overlay { upper: &mounted.home.path("none"), ..one.overlay() };
     assert!(overlay::replace(&mounted.home.holder, &missing).is_err());
-    assert_eq!(mounted.sh("cat d/file"), "two\n", "what cannot be mounted replaces nothing");
+    assert_eq!(mounted.sh("cat d/file"), "two\n", "a failed mount replaces nothing");
 }
 
 fn processes_keep_the_replaced_overlay() {
@@ -382,7 +382,7 @@ fn processes_keep_the_replaced_overlay() {
                   cat d/file $1/d/file; echo kept > kept";
     command.args(["-c", script, "sh"]).args([&mounted.layers.at, &mounted.home.path("")]);
     let inside = command.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until("it is inside", || mounted.home.path("inside").exists());
+    wait_until("the process is inside", || mounted.home.path("inside").exists());
     overlay::replace(holder, &two.overlay()).unwrap();
     fs::write(mounted.home.path("replaced"), "").unwrap();
     let output = inside.wait_with_output().unwrap();
@@ -446,7 +446,7 @@ fn the_probe_names_missing_features_of_a_filesystem() {
     let refused = || overlay::probe(&mounted.home.holder, &mounted.layers.at).unwrap_err().to_string();
     let error = refused();
     assert!(error.contains("is on another overlay"), "{error}");
-    assert_eq!(mounted.sh("ls"), "", "what was tried is cleared away");
+    assert_eq!(mounted.sh("ls"), "", "the probe leaves nothing");
     mounted.unmount();
     assert_eq!(mounted.sh("mount -t ramfs none \"$1\""), "");
     let error = refused();
@@ -616,7 +616,7 @@ fn forged_attributes_are_data() {
     assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n");
     assert!(mounted.unmount());
     mounted.mount();
-    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "nor after it was mounted again");
+    assert_eq!(mounted.sh("ls d; cat f; ls n"), "seen\n", "attributes have no effect after a remount either");
 }
 
 /// Sets attributes with names of overlay metadata, and prints the outcome of each.

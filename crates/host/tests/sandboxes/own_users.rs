@@ -26,8 +26,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     match can {
         Ok(()) => trials.extend(crate::trials![
             each_sandbox_runs_with_its_own_uid,
-            groups_of_the_server_are_left,
-            files_are_its_own_inside_and_those_of_all_on_the_disk,
+            sandboxes_drop_the_groups_of_the_server,
+            files_have_the_own_uid_inside_and_the_shared_uid_on_disk,
             layers_are_shared_between_uids,
             an_attached_workspace_is_id_mapped,
             a_lazy_view_is_id_mapped_to_several_users,
@@ -116,7 +116,7 @@ pub(crate) fn run() -> Option<std::process::ExitCode> {
     Some(std::process::ExitCode::SUCCESS)
 }
 
-fn groups_of_the_server_are_left() {
+fn sandboxes_drop_the_groups_of_the_server() {
     let home = Fixture::new();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--groups", "4,24,27", "--"]).arg(std::env::current_exe().unwrap());
@@ -126,7 +126,7 @@ fn groups_of_the_server_are_left() {
     assert!(ids(&sandbox, "Groups:").is_empty());
 }
 
-fn files_are_its_own_inside_and_those_of_all_on_the_disk() {
+fn files_have_the_own_uid_inside_and_the_shared_uid_on_disk() {
     let home = Fixture::new();
     let at = |name: &str| home.path("workspace").join(name);
     put(&at("given"), "old");

@@ -147,7 +147,7 @@ impl Newest {
                 return;
             }
         };
-        if frame.stream != Stream::End && self.times.contains(&frame.time) {
+        if frame.stream != Stream::Exit && self.times.contains(&frame.time) {
             self.keep(frame);
         }
     }

@@ -275,7 +275,7 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
 }
 
 fn of_frame(frame: Frame) -> Piece {
-    match frame.end() {
+    match frame.exit_status() {
         Some(end) => Piece::End(End { exit_code: end.exit_code, timed_out: end.timed_out, failed: None }),
         None => {
             Piece::Data { stream: frame.stream, time: frame.time, offset: frame.offset, data: frame.data }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
-use workspace_agent_protocol::output::{End, Stream, Writer};
+use workspace_agent_protocol::output::{ExitStatus, Stream, Writer};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandOutput, OutputStored, OutputType, PtyOutput, RegisterRequest, pty_output,
@@ -33,7 +33,7 @@ pub(crate) struct Piece {
 
 enum Content {
     Data(Stream, Vec<u8>),
-    End(End),
+    Exit(ExitStatus),
 }
 
 impl Piece {
@@ -42,7 +42,7 @@ impl Piece {
             OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
             OutputType::Stderr => Content::Data(Stream::Stderr, output.data),
             OutputType::Exit => {
-                Content::End(End { exit_code: output.exit_code, timed_out: output.timed_out })
+                Content::Exit(ExitStatus { exit_code: output.exit_code, timed_out: output.timed_out })
             }
             OutputType::Unspecified | OutputType::Error => return None,
         };
@@ -52,7 +52,9 @@ impl Piece {
     pub(crate) fn of_terminal(output: PtyOutput) -> Option<Self> {
         let content = match output.payload? {
             pty_output::Payload::Data(data) => Content::Data(Stream::Stdout, data),
-            pty_output::Payload::ExitCode(exit_code) => Content::End(End { exit_code, timed_out: false }),
+            pty_output::Payload::ExitCode(exit_code) => {
+                Content::Exit(ExitStatus { exit_code, timed_out: false })
+            }
             pty_output::Payload::Error(_) => return None,
         };
         Some(Self { id: output.pty_id, offset: output.offset, time: output.timestamp, content })
@@ -61,7 +63,7 @@ impl Piece {
     /// Writes the part of the piece that is not written yet.
     pub(crate) fn write(self, writer: &mut Writer) -> io::Result<()> {
         match self.content {
-            Content::End(end) => writer.end(self.time, end),
+            Content::Exit(status) => writer.write_exit(self.time, status),
             Content::Data(stream, data) => {
                 let known = writer.written().saturating_sub(self.offset);
                 let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use workspace_catalog::{Sandbox, State};
 use workspace_host::disk_usage::ENTRY_MIN;
 use workspace_host::free_space::{Shortage, Unit};
-use workspace_workspace::{Bounds, Usage};
+use workspace_workspace::{Bounds, UnusedLayers, Usage};
 
 use crate::blocking::blocking;
 use crate::disk::scan::SCANS_AT_ONCE;
@@ -269,7 +269,7 @@ impl Service {
         }
         let service = self.clone();
         tokio::spawn(async move {
-            match service.collect_content(false, &service.0.cancel).await {
+            match service.collect_content(UnusedLayers::Expired, &service.0.cancel).await {
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
                     tracing::error!(%error, "failed to collect garbage on a full disk");

@@ -37,9 +37,9 @@ pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Res
 
 /// Logs the provider of workspaces, and why no better one is used.
 fn log_provider(workspaces: &Workspaces) {
-    let chosen = workspaces.chosen();
+    let chosen = workspaces.provider_selection();
     tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
-    for (kind, reason) in chosen.better() {
+    for (kind, reason) in chosen.unavailable_faster() {
         tracing::warn!(provider = %kind, reason, "a better provider is not available");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
-use workspace_workspace::{Bounds, Kind, Made, New, Usage, Workspaces};
+use workspace_workspace::{Bounds, NewWorkspace, ProviderKind, Usage, WorkspaceInfo, Workspaces};
 
 use crate::blocking::blocking;
 use crate::clock::now;
@@ -33,15 +33,15 @@ impl Service {
         new: &NewSandbox,
         bytes: Option<u64>,
         cancel: &Cancel,
-    ) -> Result<Made> {
+    ) -> Result<WorkspaceInfo> {
         let (snapshot, materialize) = (new.snapshot, new.materialize);
         // An empty one is a plain directory: nothing to share.
-        let provider = new.provider.or(snapshot.is_none().then_some(Kind::Copy));
+        let provider = new.provider.or(snapshot.is_none().then_some(ProviderKind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
         if let Ok(holder) = self.0.runtime.mounts().await {
-            self.0.workspaces.use_holder(holder);
+            self.0.workspaces.set_holder(holder);
         }
-        let user = self.0.runtime.user(id, &self.dir(id)).await?;
+        let idmap_uid = self.0.runtime.user(id, &self.dir(id)).await?;
         let (id, owner) = (id.to_owned(), owner.to_owned());
         self.on_workspaces_until(cancel, move |workspaces| {
             let owner = Some(owner.as_str());
@@ -50,7 +50,10 @@ impl Service {
                     limit(&id, path, bytes);
                 }
             };
-            workspaces.create(&id, &New { snapshot, provider, materialize, user, owner, prepare: &prepare })
+            workspaces.create(
+                &id,
+                &NewWorkspace { snapshot, provider, materialize, idmap_uid, owner, prepare: &prepare },
+            )
         })
         .await
     }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
 use workspace_state::Cancel;
-use workspace_workspace::{Kind, Made as Workspace};
+use workspace_workspace::{ProviderKind, WorkspaceInfo};
 
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
@@ -172,7 +172,7 @@ impl Service {
         &self,
         creation: &Creation,
         unassigned: &UnassignedSandbox,
-    ) -> Result<Option<(Vec<String>, Kind)>> {
+    ) -> Result<Option<(Vec<String>, ProviderKind)>> {
         let workspace = self.fill_workspace(creation, &unassigned.handle).await?;
         let _permit = self.acquire_permit(&self.0.start_permits, creation).await?;
         let missing = self.attach_pooled(unassigned, &workspace.path).await;
@@ -183,7 +183,7 @@ impl Service {
         &self,
         creation: &Creation,
         handle: &Arc<SandboxHandle>,
-        (missing, provider): (Vec<String>, Kind),
+        (missing, provider): (Vec<String>, ProviderKind),
         reservation: ReservationGuard<'_>,
     ) -> Result<Created> {
         self.check_isolation(&missing)?;
@@ -323,7 +323,7 @@ impl Service {
 
     /// Creates the workspace of a sandbox. Writing a large snapshot takes long, so it has a semaphore of its
     /// own: sandboxes that need no snapshot start meanwhile.
-    async fn fill_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<Workspace> {
+    async fn fill_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
         let _permit = match creation.new.snapshot {
             Some(_) => Some(self.acquire_permit(&self.0.fill_permits, creation).await?),
             None => None,

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_workspace::Bounds;
+use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
@@ -280,7 +280,7 @@ impl Service {
             service.collect_layers().await
         });
         let gc = |service: Service| async move {
-            Ok(service.collect_content(false, &service.0.cancel).await?.freed)
+            Ok(service.collect_content(UnusedLayers::Expired, &service.0.cancel).await?.freed)
         };
         spawn_periodic(self.idle_check_interval(), service(), |service| async move {
             service.release_when_idle().await
@@ -409,8 +409,8 @@ impl Service {
     }
 
     async fn collect_layers(&self) -> Result<u64> {
-        let collected =
-            self.on_workspaces_until(&self.0.cancel, |workspaces| workspaces.collect(false)).await?;
+        let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
+        let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
         Ok(collected.layers)
     }
 

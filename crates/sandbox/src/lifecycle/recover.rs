@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::{Cancellable, Workspaces};
+use workspace_workspace::{Cancellable, UnusedLayers, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
@@ -212,7 +212,7 @@ impl Service {
         let expired = self.expire().await?;
         or_cancelled(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
-        let unneeded = self.collect_content(true, cancel).await?;
+        let unneeded = self.collect_content(UnusedLayers::All, cancel).await?;
         Ok(Collected {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
@@ -221,11 +221,10 @@ impl Service {
         })
     }
 
-    /// Removes layers that have not been used for a while, or with `recent` all unused layers, and
-    /// unreachable objects of the store.
-    pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
+    /// Removes unused layers, and unreachable objects of the store.
+    pub(crate) async fn collect_content(&self, unused: UnusedLayers, cancel: &Cancel) -> Result<Collected> {
         let collect = move |workspaces: &Cancellable<'_>| {
-            let layers = workspaces.collect(recent)?;
+            let layers = workspaces.collect_layers(unused)?;
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..GC_ROUNDS_MAX {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;

@@ -24,7 +24,7 @@ use bollard::query_parameters::{
 };
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
-use workspace_agent_protocol::handover::Handover as Remote;
+use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_host::Holder;
 use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
@@ -34,7 +34,7 @@ use super::egress::{HandoverError, hand_over};
 use super::guest::{User, is_harmless};
 use super::outside::{self, first_process};
 use super::{
-    Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess,
     paused,
 };
 use crate::guest::handover::Handover;
@@ -259,7 +259,7 @@ impl Docker {
         id: &str,
         network: &str,
         egress: &Egress,
-        remote: Option<&Remote>,
+        remote: Option<&StartParameters>,
     ) -> Result<Egress, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
         let uplink = found.as_ref().and_then(|found| container::uplink(found, network)).ok_or_else(|| {
@@ -393,8 +393,8 @@ impl Runtime for Docker {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
         blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
     }

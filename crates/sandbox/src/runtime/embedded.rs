@@ -19,7 +19,7 @@ use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
 use super::outside;
 use super::watched::ended;
-use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
+use super::{Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess};
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::{ImportedTemplate, Templates};
@@ -314,8 +314,8 @@ impl Runtime for Embedded {
         &self,
         _id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
         let users = blocking(move || outside::workspace_users(&holder, &process, &dir, end)).await?;
         users.map_err(|error| failed(USERS, &error))

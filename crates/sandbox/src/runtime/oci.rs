@@ -28,7 +28,7 @@ use super::guest::{User, is_harmless};
 use super::outside::{self, first_process};
 use super::watched::ended;
 use super::{
-    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
+    Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess, paused,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -325,8 +325,8 @@ impl Runtime for Oci {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
         let users = move || outside::workspace_users(&Holder::Machine, &process, &dir, end);
         self.blocking(USERS, users).await

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::process::{Pid, geteuid};
 use workspace_host::Holder;
 use workspace_host::launch::SOCKETS;
-use workspace_host::workspace_users::{self, User as WorkspaceUser, Users as WorkspaceUsers};
-use workspace_host::{HostError, Process, settle_swap_preowned, swap_preowned};
+use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess};
+use workspace_host::{HostError, Process, settle_swap_without_chown, swap_without_chown};
 
 use super::guest::User;
 use crate::sandbox_dir::SandboxDir;
@@ -19,20 +19,20 @@ pub(super) fn workspace_users(
     holder: &Holder,
     process: &Process,
     dir: &SandboxDir,
-    end: Option<(WorkspaceUsers, Duration)>,
-) -> Result<Vec<WorkspaceUser>, HostError> {
+    end: Option<(ProcessScope, Duration)>,
+) -> Result<Vec<WorkspaceProcess>, HostError> {
     match end {
-        None => workspace_users::users(holder, process),
+        None => workspace_processes::list(holder, process),
         Some(_) if dir.frozen().exists() => {
             Err(HostError::other("the sandbox is frozen, and what is frozen does not end"))
         }
-        Some((whose, grace)) => workspace_users::end_users(holder, process, grace, whose),
+        Some((scope, grace)) => workspace_processes::terminate(holder, process, grace, scope),
     }
 }
 
 /// Bytes of a sandbox's workspace in deleted files that are still open.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
-    workspace_users::deleted(holder, process)
+    workspace_processes::deleted_bytes(holder, process)
 }
 
 /// Returns true if this process may change the mounts of containers that others run.
@@ -62,10 +62,10 @@ pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), 
     let named =
         |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
-    swap_preowned(&Holder::Machine, process, workspace)
+    swap_without_chown(&Holder::Machine, process, workspace)
 }
 
 /// Returns true if a directory is the workspace of a container.
 pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
-    settle_swap_preowned(&Holder::Machine, process, workspace)
+    settle_swap_without_chown(&Holder::Machine, process, workspace)
 }

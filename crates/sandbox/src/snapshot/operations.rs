@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
-use workspace_workspace::{Cancellable, Changes, Committed, Materialize, WorkspaceError};
+use workspace_workspace::{Cancellable, Changes, CommitResult, Materialize, WorkspaceError};
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
@@ -26,7 +26,7 @@ use crate::lifecycle::cancellable::{join_error, or_cancelled};
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
-use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
+use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};
@@ -64,7 +64,7 @@ pub struct Pause {
 #[derive(Debug, Clone)]
 pub struct Taken {
     /// The snapshot, and files that are not in it.
-    pub committed: Committed,
+    pub committed: CommitResult,
     /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
@@ -75,7 +75,7 @@ pub struct Restored {
     /// The sandbox after the restore.
     pub view: View,
     /// Processes that were ended.
-    pub ended: Vec<WorkspaceUser>,
+    pub ended: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
 }
@@ -220,7 +220,7 @@ impl Service {
         id: &str,
         new: NewSnapshot,
         cancel: &Cancel,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let id = id.to_owned();
         self.on_workspaces_until(cancel, move |workspaces| workspaces.commit(&id, new, true)).await
     }
@@ -293,12 +293,12 @@ impl Service {
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
         let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
-        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare(&name, snapshot);
+        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare_reset(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
         check_unused().await?;
         let (mut ended, mut left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut users_to_end = WorkspaceUsers::Bound;
+        let mut users_to_end = ProcessScope::Bound;
         let pause = loop {
             left -= 1;
             cancel.check()?;
@@ -310,7 +310,7 @@ impl Service {
                 // are ended.
                 Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
                     if left == 1 {
-                        users_to_end = WorkspaceUsers::All;
+                        users_to_end = ProcessScope::All;
                     }
                 }
                 // Files of processes that were just ended may still be open: a frozen process does not close
@@ -349,19 +349,19 @@ impl Service {
         }
         if cancel.is_cancelled() {
             let name = id.to_owned();
-            self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+            self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
             return Err(SandboxError::Cancelled);
         }
         let swapped = match self.unmounted(id).await {
             // Nothing was changed yet.
             Some(error) => Swap::NotDone(error),
-            None => self.swap(id, dir, &switched.made.path).await,
+            None => self.swap(id, dir, &switched.workspace.path).await,
         };
         let name = id.to_owned();
         match swapped {
-            Swap::Done => self.on_workspaces(move |workspaces| workspaces.switched(&name)).await,
+            Swap::Done => self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await,
             Swap::NotDone(error) => {
-                self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Err(self.explain_unswapped(id, dir, error).await)
             }
             Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
@@ -372,8 +372,8 @@ impl Service {
     async fn workspace_users(
         &self,
         handle: &SandboxHandle,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>> {
         match with_runtime_timeout(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
             Ok(users) => Ok(users),
             Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
@@ -399,7 +399,7 @@ impl Service {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            let gone = service.on_workspaces(move |workspaces| workspaces.forget_former(&name)).await;
+            let gone = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
             if let Err(error) = gone {
                 // The next restore, or the removal of the sandbox, tries again.
                 tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");

@@ -48,7 +48,7 @@ impl Service {
     /// may have died and left an empty directory.
     pub(crate) async fn unmounted(&self, id: &str) -> Option<RuntimeError> {
         let name = id.to_owned();
-        match self.on_workspaces(move |workspaces| workspaces.is_there(&name)).await {
+        match self.on_workspaces(move |workspaces| workspaces.is_available(&name)).await {
             Ok(true) => None,
             Ok(false) => Some(self.swap_failed("its new workspace is not mounted any more")),
             Err(error) => Some(self.swap_failed(&error.to_string())),
@@ -85,7 +85,7 @@ impl Service {
     async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
-        match self.on_workspaces(move |workspaces| workspaces.switching_between(&name)).await? {
+        match self.on_workspaces(move |workspaces| workspaces.reset_directories(&name)).await? {
             (Some(new), _) => Ok(with_runtime_timeout(runtime.settle_swap(id, dir, &new)).await?),
             (None, Some(former)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &former)).await?),
             (None, None) => Err(self.swap_failed("neither of its workspaces is mounted any more").into()),
@@ -108,7 +108,7 @@ impl Service {
     /// Returns true if it is unknown which directory is the workspace of a sandbox.
     pub(crate) async fn is_undecided(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
-        Ok(self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?.is_some())
+        Ok(self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?.is_some())
     }
 
     /// Sets an undecided sandbox to `running`, once it is known which directory is its workspace.
@@ -131,7 +131,7 @@ impl Service {
     /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
     pub(crate) async fn finish_interrupted(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let name = id.to_owned();
-        let path = self.on_workspaces(move |workspaces| workspaces.switching(&name)).await?;
+        let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
         if let Some(path) = path {
             let swapped = match self.unmounted(id).await {
                 // One that was thawed has written to the directory that it has.
@@ -143,12 +143,12 @@ impl Service {
             match swapped {
                 Swap::Done => {
                     tracing::info!(sandbox = id, "finished an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.switched(&name)).await?;
+                    self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
                     self.forget_former(id);
                 }
                 Swap::NotDone(error) => {
                     tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
-                    self.on_workspaces(move |workspaces| workspaces.switch_back(&name)).await?;
+                    self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 }
                 Swap::Unknown(error) => {
                     // It must not stay frozen because of that.

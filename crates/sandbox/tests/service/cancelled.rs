@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{Filter, State};
-use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, SandboxError, Scope, Service, View};
+use workspace_sandbox::{Fork, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, View};
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 
 use crate::home::{TIMEOUT, TestHome, alice, base as new, creator, sh, wait_until};
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Files in a snapshot that takes a while to write.
 const LARGE_SNAPSHOT_FILES: usize = 6_000;
 
-async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<Provider>) -> View {
+async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<ProviderKind>) -> View {
     let new = NewSandbox { snapshot: Some(snapshot), provider, ..new() };
     service.create(creator(), new).await.unwrap()
 }
@@ -87,8 +87,10 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
     let cancel = Cancel::new();
     let service = home.start_with(|settings| settings.cancel = cancel.clone()).await;
     let (first, other) = (small(&service), large(&service));
-    let views =
-        [create_with(&service, first, None).await, create_with(&service, first, Some(Provider::Copy)).await];
+    let views = [
+        create_with(&service, first, None).await,
+        create_with(&service, first, Some(ProviderKind::Copy)).await,
+    ];
     for view in &views {
         sh(&service, view, "echo new > new").await;
     }
@@ -180,7 +182,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
         return;
     }
     let view = create_with(&service, small(&service), None).await;
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     let (id, to, layers) = (view.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
@@ -201,7 +203,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
 
 async fn cancelled_restore_in_place_leaves_the_workspace_unchanged(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), Some(Provider::Copy)).await;
+    let view = create_with(&service, small(&service), Some(ProviderKind::Copy)).await;
     sh(&service, &view, "mkdir own; echo mine > own/file; ln old link").await;
     let (id, to, tree) = (view.sandbox.id.as_str(), large(&service), home.workspace(&view));
     drop_when(service.restore(&alice(), id, to, true), async || files(&tree) > 50).await;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    Frozen, Holder, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess,
 };
 use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;
@@ -131,8 +131,8 @@ impl Runtime for FailingRuntime {
         &self,
         id: &str,
         dir: &SandboxDir,
-        end: Option<(WorkspaceUsers, Duration)>,
-    ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         self.inner.workspace_users(id, dir, end).await
     }
 

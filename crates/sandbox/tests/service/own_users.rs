@@ -5,7 +5,7 @@ use std::path::Path;
 use libtest_mimic::Trial;
 use workspace_host::Holder;
 use workspace_host::{launch, own_users};
-use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, Settings, View};
+use workspace_sandbox::{Fork, NewCommit, NewSandbox, ProviderKind, Service, Settings, View};
 use workspace_state::{NewSnapshot, Snapshot};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
@@ -129,7 +129,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
     let service = home.start().await;
     let own = has_own_users(home, &service).await;
     let base_snapshot = snapshot(&service);
-    for provider in [Provider::Overlay, Provider::Copy] {
+    for provider in [ProviderKind::Overlay, ProviderKind::Copy] {
         let new = NewSandbox { snapshot: Some(base_snapshot.id), provider: Some(provider), ..base() };
         let Ok(view) = service.create(creator(), new).await else { continue };
         let id = view.sandbox.id.as_str();

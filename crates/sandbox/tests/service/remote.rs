@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use workspace_agent_protocol::handover::Handover;
+use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_sandbox::runtime::{RuntimeError, Start, Started};
 use workspace_sandbox::{
     GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
@@ -41,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Starts agents as plain processes that know the server's address and none of its files.
 #[derive(Debug)]
 struct RemoteAgents {
-    handover: Handover,
+    parameters: StartParameters,
     directory: PathBuf,
     agents: Mutex<HashMap<String, Child>>,
 }
@@ -64,9 +64,9 @@ impl Drop for RemoteAgents {
 #[async_trait]
 impl Behaviour for RemoteAgents {
     async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
-        let handover = Handover { token: start.token.to_vec(), ..self.handover.clone() };
-        let file = self.directory.join(format!("{}.handover", start.id));
-        std::fs::write(&file, handover.to_bytes()).unwrap();
+        let parameters = StartParameters { token: start.token.to_vec(), ..self.parameters.clone() };
+        let file = self.directory.join(format!("{}.parameters", start.id));
+        std::fs::write(&file, parameters.to_bytes()).unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec \"$0\" --sandbox \"$1\" --token-fd 3 3< \"$2\""]);
         command.arg(agent_program()).arg(start.id).arg(file);
@@ -107,14 +107,14 @@ impl Fixture {
         let pem = Identity::make().unwrap();
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], stable_port()));
         let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
-        let handover = Handover {
+        let parameters = StartParameters {
             addresses: vec![address.to_string()],
             name: "server".to_owned(),
             trusted: vec![trusted],
-            ..Handover::default()
+            ..StartParameters::default()
         };
         let (directory, agents) = (home.path().to_owned(), Mutex::default());
-        let runtime = Arc::new(FakeRuntime(RemoteAgents { handover, directory, agents }));
+        let runtime = Arc::new(FakeRuntime(RemoteAgents { parameters, directory, agents }));
         Self { runtime, pem, port: address.port() }
     }
 

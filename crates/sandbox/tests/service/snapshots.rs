@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::runtime::Why;
+use workspace_sandbox::runtime::WorkspaceUse;
 use workspace_sandbox::{
-    Fork, Kept, Kind as Provider, NewCommit, NewSandbox, ResourceRequest, SandboxError, Scope, Service, View,
+    Fork, Kept, NewCommit, NewSandbox, ProviderKind, ResourceRequest, SandboxError, Scope, Service, View,
     WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
@@ -122,7 +122,7 @@ async fn commit_is_consistent(home: &TestHome) {
 async fn sandbox_without_a_base_snapshot_can_be_committed(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    assert_eq!((view.config.snapshot, view.config.provider), (None, Some(Provider::Copy)));
+    assert_eq!((view.config.snapshot, view.config.provider), (None, Some(ProviderKind::Copy)));
     sh(&service, &view, "mkdir d; echo hello > d/file").await;
     let first = commit(&service, &view).await;
     assert!(first.parents.is_empty());
@@ -192,8 +192,8 @@ async fn forced_restore_ends_processes_that_use_the_workspace(home: &TestHome) {
     let refused = service.restore(&alice(), id, base.id, false).await.unwrap_err();
     let SandboxError::WorkspaceUsed { users, .. } = &refused else { panic!("{refused}") };
     assert_eq!(
-        users.iter().map(|user| (user.command.as_str(), user.why)).collect::<Vec<_>>(),
-        [("sleep", Why::Cwd)]
+        users.iter().map(|user| (user.command.as_str(), user.usage)).collect::<Vec<_>>(),
+        [("sleep", WorkspaceUse::Cwd)]
     );
     assert!(refused.to_string().contains("1 process of sandbox"), "{refused}");
     let restored = service.restore(&alice(), id, base.id, true).await.unwrap();
@@ -206,7 +206,7 @@ async fn commands_in_the_workspace_root_continue_after_a_restore(home: &TestHome
     let service = home.start().await;
     let base = snapshot(&service);
     // A workspace that is replaced, and one that is changed in place.
-    for provider in [None, Some(Provider::Copy)] {
+    for provider in [None, Some(ProviderKind::Copy)] {
         let view = service.create(creator(), NewSandbox { provider, ..from(base.id) }).await.unwrap();
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo other > src/main").await;
@@ -330,7 +330,7 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
     let service = home.start().await;
     let view = create_from(&service, snapshot(&service).id).await;
     let id = view.sandbox.id.as_str();
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     sh(&service, &view, "echo x > x").await;
@@ -470,7 +470,7 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
     let reset = service.workspaces().reset(id, Some(base.id), workspace_sandbox::Materialize::Auto, true);
     // As a holder leaves it that dies.
     let holder = service.workspaces().holder();
-    workspace_host::overlay::unmount(&holder, &reset.unwrap().made.path).unwrap();
+    workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();
     service.close().await;
     drop(service);
     let service = home.start().await;
@@ -482,7 +482,7 @@ async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
     let service = home.start().await;
     let base = snapshot(&service);
     let view = create_from(&service, base.id).await;
-    if view.config.provider != Some(Provider::Overlay) {
+    if view.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
     let id = view.sandbox.id.as_str();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{Kind as Provider, NewCommit, NewSandbox, SandboxError, Service, Settings, View};
+use workspace_sandbox::{NewCommit, NewSandbox, ProviderKind, SandboxError, Service, Settings, View};
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::failing_runtime::FailingRuntime;
@@ -55,7 +55,13 @@ impl Fixture {
         };
         let (old, new) = (snapshot("old"), snapshot("new"));
         let view = service.create(creator(), NewSandbox { snapshot: Some(old), ..base() }).await.unwrap();
-        (view.config.provider == Some(Provider::Overlay)).then_some(Self { runtime, service, view, old, new })
+        (view.config.provider == Some(ProviderKind::Overlay)).then_some(Self {
+            runtime,
+            service,
+            view,
+            old,
+            new,
+        })
     }
 
     /// Continues with another server.

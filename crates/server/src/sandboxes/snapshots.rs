@@ -43,8 +43,8 @@ fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
     skipped.iter().map(entry).collect()
 }
 
-fn user_to_api(user: runtime::WorkspaceUser) -> WorkspaceUser {
-    WorkspaceUser { pid: user.pid, command: user.command, why: user.why.to_string() }
+fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceUser {
+    WorkspaceUser { pid: user.pid, command: user.command, why: user.usage.to_string() }
 }
 
 async fn shown(app: &App, record: Record) -> Result<Snapshot, ApiError> {

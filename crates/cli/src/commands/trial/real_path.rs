@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 use workspace_host::Holder;
-use workspace_host::host_view::{Ended, HostView};
+use workspace_host::host_view::{ExitStatus, HostView};
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
@@ -91,7 +91,7 @@ struct Trial<'a> {
 
 /// A program that has run.
 struct Ran {
-    ended: Ended,
+    ended: ExitStatus,
     timed_out: bool,
     found: Found,
     /// None if they could not be made, or nothing was changed.
@@ -218,7 +218,7 @@ impl Trial<'_> {
             holder,
             mounts,
             cwd: cwd.into_os_string(),
-            words: self.args.words.iter().map(Into::into).collect(),
+            args: self.args.words.iter().map(Into::into).collect(),
             environment,
             terminal: on_terminal.then(screen::size),
             limits: Limits { processes: Some(PROCESSES), ..Limits::default() },
@@ -252,7 +252,7 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::super::exec::explain(ran.ended.failed.as_deref(), ran.timed_out);
+        super::super::exec::explain(ran.ended.start_error.as_deref(), ran.timed_out);
         warn(&skipped(&ran.found));
         tell_notes(&ran.found);
         for (upper, what) in thrown_away {

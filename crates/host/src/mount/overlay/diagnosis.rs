@@ -1,11 +1,15 @@
-//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so likely ones
-//! are checked here.
+//! Reasons why the kernel does not mount an overlay. It writes most of them only to its log, so the likely
+//! reasons are checked here.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use linux_raw_sys::general::{
+    CIFS_SUPER_MAGIC, EXFAT_SUPER_MAGIC, FUSE_SUPER_MAGIC, MSDOS_SUPER_MAGIC, NFS_SUPER_MAGIC,
+    OVERLAYFS_SUPER_MAGIC, RAMFS_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC, V9FS_MAGIC,
+};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
@@ -37,7 +41,7 @@ pub(super) fn unavailable(overlay: &Overlay<'_>, errno: Errno) -> HostError {
         Errno::NODEV => "this kernel has no overlay filesystem; load it with `modprobe overlay`",
         Errno::NOSYS => "overlays need Linux 5.11",
         Errno::PERM => {
-            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace of his own, \
+            "overlays are not allowed here; an ordinary user needs Linux 5.11 and a user namespace, \
              and a container may forbid mounting"
         }
         _ => "",
@@ -64,7 +68,7 @@ pub(super) fn messages(context: impl AsFd) -> Vec<String> {
     messages
 }
 
-/// Returns what is wrong with the directories.
+/// Checks the directories for likely problems.
 fn problems(overlay: &Overlay<'_>) -> Vec<String> {
     let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
     let absent = all.filter(|path| !path.is_dir());
@@ -88,14 +92,14 @@ fn problems(overlay: &Overlay<'_>) -> Vec<String> {
 pub(super) fn unsuitable(path: &Path) -> Option<&'static str> {
     let magic = statfs(path).ok()?.f_type as u32;
     Some(match magic {
-        0x794c_7630 => "another overlay",
-        0x6969 => "NFS",
-        0x6573_5546 => "FUSE",
-        0x8584_58f6 => "ramfs",
-        0x4d44 => "FAT",
-        0x2011_bab0 => "exFAT",
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
-        0x0102_1997 => "9p",
+        OVERLAYFS_SUPER_MAGIC => "another overlay",
+        NFS_SUPER_MAGIC => "NFS",
+        FUSE_SUPER_MAGIC => "FUSE",
+        RAMFS_MAGIC => "ramfs",
+        MSDOS_SUPER_MAGIC => "FAT",
+        EXFAT_SUPER_MAGIC => "exFAT",
+        SMB_SUPER_MAGIC | CIFS_SUPER_MAGIC | SMB2_SUPER_MAGIC => "SMB",
+        V9FS_MAGIC => "9p",
         _ => return None,
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! An overlay cannot be id-mapped, but its layers can. Since Linux 6.15 the kernel creates an overlay of
 //! detached mounts. Before, they have to be mounted where the creating thread resolves them: in a mount
-//! namespace of its own, each over its original, so that nobody else sees them and they end with the thread
-//! or process.
+//! namespace of its own, each over its original, so that they are invisible to others and disappear with the
+//! thread or process.
 
 use std::ffi::OsStr;
 use std::io;
@@ -45,7 +45,7 @@ fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<
         _ => id_map.clone_mount(path),
     };
     let made = context::create_from(xattrs, overlay, &open)?;
-    made.ok_or_else(|| HostError::other("the kernel makes overlays only at their place"))
+    made.ok_or_else(|| HostError::other("the kernel creates overlays only at their mount point"))
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
@@ -90,7 +90,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, chown};
     use std::path::PathBuf;
 
-    /// All ways of creating one have the same result.
+    /// Both methods of creating an overlay have the same result.
     #[test]
     fn layers_are_idmapped_on_older_kernels_too() {
         if !rustix::process::geteuid().is_root() {

@@ -28,7 +28,7 @@ pub(super) fn mount(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     mount_on_top(xattrs, overlay)
 }
 
-/// Mounts an overlay on top of what is mounted there. Nothing else may mount there concurrently.
+/// Mounts an overlay on top of other mounts. Nothing else may mount there concurrently.
 pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     match create(xattrs, overlay)? {
         Some(tree) => attach(&tree, overlay),

@@ -1,4 +1,4 @@
-//! Overlay operations of an ordinary user, run by a helper in the namespaces of his holder.
+//! Overlay operations of an ordinary user, run by a helper in the namespaces of a namespace holder.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -108,7 +108,7 @@ mod tests {
     fn a_freeze_ends_at_a_thaw_and_freezes_nothing_after() {
         let group = tempfile::tempdir().unwrap();
         let path = |name: &str| group.path().join(name);
-        // An ordinary file only has what was written to it, so this cgroup never becomes frozen.
+        // These are ordinary files, so this cgroup never becomes frozen.
         fs::write(path("cgroup.freeze"), "0").unwrap();
         fs::write(path("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
         let freezer = Freezer::of(group.path().to_owned(), Version::V2).unwrap();

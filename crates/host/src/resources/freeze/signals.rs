@@ -83,7 +83,7 @@ impl Stopper<'_> {
                 }
                 State::Running => {}
                 // Its children have another parent now.
-                State::Ended => all_stopped &= found.all[&pid].has_ended,
+                State::Ended => all_stopped &= found.all[&pid].has_exited,
             }
         }
         Ok(all_stopped.then_some(stopped))

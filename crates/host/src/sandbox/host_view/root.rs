@@ -67,7 +67,7 @@ impl Root<'_> {
             self.bind_resolv_conf()?;
         }
         mount_dev()?;
-        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::Data)?;
+        bind(&in_new_root(TMPFS).join(SHARED_MEMORY), &in_new_root("dev/shm"), Access::WriteNoExec)?;
         for parent in parents {
             remount_read_only(&parent, MountFlags::empty())?;
         }

@@ -24,7 +24,7 @@ impl Filters {
         Ok(Self(programs.map_err(|error| HostError::other(format!("the list of system calls: {error}")))?))
     }
 
-    /// Applies the filters to this process and its descendants, for good.
+    /// Applies the filters to this process and its descendants, irrevocably.
     pub(crate) fn apply(&self) -> Result<()> {
         for program in &self.0 {
             apply_filter(program).map_err(io::Error::other).context("restrict system calls")?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bollard::models::NetworkInspect;
 use bollard::query_parameters::InspectNetworkOptions;
 use tokio::net::lookup_host;
-use workspace_agent_protocol::handover::Handover;
+use workspace_agent_protocol::start_parameters::StartParameters;
 
 use super::Docker;
 use crate::runtime::{RuntimeError, Start};
@@ -17,7 +17,7 @@ impl Docker {
         &self,
         start: &Start<'_>,
         network: &str,
-    ) -> Result<Option<Handover>, RuntimeError> {
+    ) -> Result<Option<StartParameters>, RuntimeError> {
         let Some(endpoint) = start.endpoint.filter(|_| start.egress.is_some()) else { return Ok(None) };
         let (name, port) = match &endpoint.advertised {
             Some(advertised) => advertised.clone(),
@@ -30,7 +30,7 @@ impl Docker {
         })?;
         let addresses = found.map(|address| address.to_string()).collect();
         let (token, trusted) = (start.token.to_vec(), endpoint.trusted.clone());
-        Ok(Some(Handover { token, addresses, name, trusted }))
+        Ok(Some(StartParameters { token, addresses, name, trusted }))
     }
 
     /// Returns the address by which a network reaches this machine.

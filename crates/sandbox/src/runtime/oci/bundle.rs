@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
+use workspace_host::{ETC, HIDDEN, PROGRAMS, READ_ONLY, seccomp_profile};
 
 use crate::runtime::Start;
 use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
@@ -130,7 +130,8 @@ impl Bundle<'_> {
         let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
         let namespaces =
             ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
-        let (hidden, fixed) = (HIDDEN.map(|path| format!("/{path}")), FIXED.map(|path| format!("/{path}")));
+        let (hidden, fixed) =
+            (HIDDEN.map(|path| format!("/{path}")), READ_ONLY.map(|path| format!("/{path}")));
         json!({
             "ociVersion": "1.0.2",
             "root": { "path": ROOT, "readonly": true },

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use workspace_host::host_view::{Ended, HostView, Running};
+use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
 use crate::error::{CommandError, Result};
 use crate::screen::{self, Raw};
@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// End of a run.
 pub(super) enum Over {
     Ended {
-        ended: Ended,
+        ended: ExitStatus,
         timed_out: bool,
     },
     /// This process was asked to end, by that signal.
@@ -93,7 +93,7 @@ pub(super) async fn run(
 }
 
 async fn accompany(
-    running: &Arc<Running>,
+    running: &Arc<RunningProgram>,
     mut writer: File,
     given: &mut mpsc::Receiver<Vec<u8>>,
     timeout: Option<Duration>,
@@ -128,7 +128,7 @@ async fn accompany(
                 let ended = ended.map_err(cannot)?.map_err(|error| not_started(&error))?;
                 let ended = match ended {
                     Some(ended) => ended,
-                    None if timed_out => Ended { exit_code: 128 + SIGKILL, failed: None },
+                    None if timed_out => ExitStatus { exit_code: 128 + SIGKILL, start_error: None },
                     None => return Err(crate::local::lost()),
                 };
                 return Ok(Over::Ended { ended, timed_out });

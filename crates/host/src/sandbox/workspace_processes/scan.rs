@@ -12,35 +12,36 @@ use rustix::io::Errno;
 use crate::error::{Context as _, HostError, Result};
 use crate::process::Status;
 use crate::sandbox::layout::WORKSPACE;
-use crate::sandbox::workspace_user::{User, Users, Why};
+use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
-/// PID of the first process inside, the guest agent.
+/// PID of the init process inside, the guest agent.
 const AGENT_PID: i32 = 1;
 
-/// Process that uses the workspace. While this exists, its PID is not reused.
-pub(super) struct Found {
-    pub(super) user: User,
+/// Process that uses the workspace. Its PID is not reused while this value exists.
+pub(super) struct FoundProcess {
+    pub(super) process: WorkspaceProcess,
     pub(super) start_time: u64,
+    /// Directory of the process in `/proc`.
     pub(super) directory: OwnedFd,
 }
 
-impl Found {
+impl FoundProcess {
     /// Returns PID and start time, which identify a process.
     pub(super) fn identity(&self) -> (i32, u64) {
-        (self.user.pid, self.start_time)
+        (self.process.pid, self.start_time)
     }
 }
 
 /// Returns all processes that use the workspace now.
-pub(super) fn scan(whose: Users) -> Result<Vec<Found>> {
-    let all = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
-    let mounts = workspace_mounts(all.as_fd())?;
-    let numbers = list_dir(all.as_fd(), ".").context("list the processes of the sandbox")?;
-    let numbers = numbers.iter().filter_map(|name| name.parse::<i32>().ok()).filter(|pid| *pid != AGENT_PID);
+pub(super) fn scan(scope: ProcessScope) -> Result<Vec<FoundProcess>> {
+    let proc = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
+    let mounts = workspace_mounts(proc.as_fd())?;
+    let names = list_dir(proc.as_fd(), ".").context("list the processes of the sandbox")?;
+    let pids = names.iter().filter_map(|name| name.parse::<i32>().ok()).filter(|pid| *pid != AGENT_PID);
     let mut found = Vec::new();
-    for pid in numbers {
-        match inspect(all.as_fd(), pid, &mounts, whose) {
-            Ok(user) => found.extend(user),
+    for pid in pids {
+        match inspect(proc.as_fd(), pid, &mounts, scope) {
+            Ok(process) => found.extend(process),
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error).context("inspect a process of the sandbox"),
         }
@@ -51,12 +52,12 @@ pub(super) fn scan(whose: Users) -> Result<Vec<Found>> {
 /// Returns the disk usage, in bytes, of deleted files that are open inside. Processes that cannot be
 /// inspected are skipped: they inherited their files from others.
 pub(super) fn deleted_bytes() -> Result<u64> {
-    let all = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
-    let mounts = workspace_mounts(all.as_fd())?;
-    let numbers = list_dir(all.as_fd(), ".").context("list the processes of the sandbox")?;
+    let proc = open_dir(CWD, "/proc").context("open /proc of the sandbox")?;
+    let mounts = workspace_mounts(proc.as_fd())?;
+    let names = list_dir(proc.as_fd(), ".").context("list the processes of the sandbox")?;
     let mut files = HashMap::new();
-    for pid in numbers.iter().filter(|name| name.parse::<i32>().is_ok_and(|pid| pid != AGENT_PID)) {
-        match add_deleted(all.as_fd(), pid, &mounts, &mut files) {
+    for pid in names.iter().filter(|name| name.parse::<i32>().is_ok_and(|pid| pid != AGENT_PID)) {
+        match add_deleted(proc.as_fd(), pid, &mounts, &mut files) {
             Err(error) if !is_gone(&error) && error.kind() != io::ErrorKind::PermissionDenied => {
                 return Err(error).context("inspect a process of the sandbox");
             }
@@ -68,18 +69,18 @@ pub(super) fn deleted_bytes() -> Result<u64> {
 
 /// Adds the deleted files of a process, by device and inode, because several processes may have one open.
 fn add_deleted(
-    all: BorrowedFd<'_>,
+    proc: BorrowedFd<'_>,
     pid: &str,
     mounts: &HashSet<u64>,
     files: &mut HashMap<(u32, u32, u64), u64>,
 ) -> io::Result<()> {
-    let process = open_dir(all, pid)?;
+    let process = open_dir(proc, pid)?;
     for thread in list_dir(process.as_fd(), "task")? {
         let descriptors = format!("task/{thread}/fd");
         for name in list_dir(process.as_fd(), &descriptors)? {
             let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-            let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-            let Ok(found) = statx(&process, format!("{descriptors}/{name}"), flags, wanted) else { continue };
+            let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+            let Ok(found) = statx(&process, format!("{descriptors}/{name}"), flags, mask) else { continue };
             if found.stx_nlink == 0 && mounts.contains(&found.stx_mnt_id) {
                 let file = (found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
                 files.insert(file, found.stx_blocks * 512);
@@ -90,8 +91,8 @@ fn add_deleted(
 }
 
 /// Returns the ids of mounts at the workspace and below; none if it is not mounted.
-fn workspace_mounts(all: BorrowedFd<'_>) -> Result<HashSet<u64>> {
-    let table = read_file(all, "1/mountinfo").context("read the mounts of the sandbox")?;
+fn workspace_mounts(proc: BorrowedFd<'_>) -> Result<HashSet<u64>> {
+    let table = read_file(proc, "1/mountinfo").context("read the mounts of the sandbox")?;
     if table.is_empty() {
         return Err(HostError::sandbox_ended());
     }
@@ -110,54 +111,67 @@ fn is_inside(path: &str) -> bool {
 }
 
 /// Inspects one process. Returns `None` if it does not use the workspace.
-fn inspect(all: BorrowedFd<'_>, pid: i32, mounts: &HashSet<u64>, whose: Users) -> io::Result<Option<Found>> {
-    let process = open_dir(all, &pid.to_string())?;
+fn inspect(
+    proc: BorrowedFd<'_>,
+    pid: i32,
+    mounts: &HashSet<u64>,
+    scope: ProcessScope,
+) -> io::Result<Option<FoundProcess>> {
+    let process = open_dir(proc, &pid.to_string())?;
     let status = Status::parse(&read_file(process.as_fd(), "stat")?)?;
-    let why = match use_of(process.as_fd(), mounts, whose) {
-        // Supervisors of commands cannot be inspected either; they use nothing there.
+    let usage = match use_of(process.as_fd(), mounts, scope) {
+        // Supervisors of commands, children of the agent, cannot be inspected either, but use no workspace.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            (status.parent != AGENT_PID).then_some(Why::Hidden)
+            (status.parent != AGENT_PID).then_some(WorkspaceUse::Hidden)
         }
-        why => why?,
+        usage => usage?,
     };
-    let Some(why) = why else { return Ok(None) };
+    let Some(usage) = usage else { return Ok(None) };
     let command = read_file(process.as_fd(), "comm")?.trim_end().to_owned();
-    Ok(Some(Found { user: User { pid, command, why }, start_time: status.start_time, directory: process }))
+    Ok(Some(FoundProcess {
+        process: WorkspaceProcess { pid, command, usage },
+        start_time: status.start_time,
+        directory: process,
+    }))
 }
 
-/// Returns how a process uses one of these mounts, if it does. Threads may have their own directories and
-/// files.
-fn use_of(process: BorrowedFd<'_>, mounts: &HashSet<u64>, whose: Users) -> io::Result<Option<Why>> {
+/// Returns the first use of one of these mounts by a process. Each thread may have its own working directory
+/// and files.
+fn use_of(
+    process: BorrowedFd<'_>,
+    mounts: &HashSet<u64>,
+    scope: ProcessScope,
+) -> io::Result<Option<WorkspaceUse>> {
     let mut mapped = None;
     for thread in list_dir(process, "task")? {
-        let used = thread_use(process, &thread, mounts, whose).or_else(none_if_gone)?;
+        let used = thread_use(process, &thread, mounts, scope).or_else(none_if_gone)?;
         if used.is_some() {
             return Ok(used);
         }
         if mapped.is_none() {
-            // All threads share their memory; one that has ended has none.
+            // All threads share their memory. An exited thread has none.
             mapped = has_mapping(process, &thread).or_else(none_if_gone)?;
         }
     }
-    Ok((mapped == Some(true)).then_some(Why::Mapping))
+    Ok((mapped == Some(true)).then_some(WorkspaceUse::Mapping))
 }
 
 fn thread_use(
     process: BorrowedFd<'_>,
     thread: &str,
     mounts: &HashSet<u64>,
-    whose: Users,
-) -> io::Result<Option<Why>> {
-    for (name, why) in [("cwd", Why::Cwd), ("root", Why::Root)] {
+    scope: ProcessScope,
+) -> io::Result<Option<WorkspaceUse>> {
+    for (name, usage) in [("cwd", WorkspaceUse::Cwd), ("root", WorkspaceUse::Root)] {
         let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let path = format!("task/{thread}/{name}");
         match statx(process, &path, flags, StatxFlags::MNT_ID) {
             Ok(found)
                 if mounts.contains(&found.stx_mnt_id)
-                    && (why, whose) == (Why::Cwd, Users::Bound)
+                    && (usage, scope) == (WorkspaceUse::Cwd, ProcessScope::Bound)
                     && is_workspace(process, &path)? => {}
-            Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(why)),
-            // A thread that has ended has none.
+            Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(usage)),
+            // An exited thread has neither.
             Ok(_) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -168,13 +182,13 @@ fn thread_use(
             .or_else(|error| if is_gone(&error) { Ok(String::new()) } else { Err(error) })?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         if mount.is_some_and(|mount| mounts.contains(&mount)) {
-            return Ok(Some(Why::Descriptor));
+            return Ok(Some(WorkspaceUse::Descriptor));
         }
     }
     Ok(None)
 }
 
-/// Returns whether a link in `/proc` points to the root of the workspace. No other directory has this path,
+/// Returns true if a link in `/proc` points to the root of the workspace. No other directory has this path,
 /// because it is a mount point.
 fn is_workspace(process: BorrowedFd<'_>, path: &str) -> io::Result<bool> {
     match readlinkat(process, path, Vec::new()) {
@@ -183,7 +197,7 @@ fn is_workspace(process: BorrowedFd<'_>, path: &str) -> io::Result<bool> {
     }
 }
 
-/// Returns whether a file of the workspace is mapped. `None` if there is no memory any more.
+/// Returns true if a file of the workspace is mapped; `None` for an exited thread.
 fn has_mapping(process: BorrowedFd<'_>, thread: &str) -> io::Result<Option<bool>> {
     let maps = read_file(process, &format!("task/{thread}/maps"))?;
     // Five fields, then spaces, then the path, which may contain spaces.
@@ -191,7 +205,7 @@ fn has_mapping(process: BorrowedFd<'_>, thread: &str) -> io::Result<Option<bool>
     Ok((!maps.is_empty()).then(|| maps.lines().filter_map(path).any(|inside| inside)))
 }
 
-/// Returns whether the error means that a process, thread or file descriptor does not exist any more.
+/// Returns true if the error means that a process, thread or file descriptor does not exist any more.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
@@ -200,7 +214,7 @@ fn none_if_gone<T>(error: io::Error) -> io::Result<Option<T>> {
     if is_gone(&error) { Ok(None) } else { Err(error) }
 }
 
-/// Opened without `O_PATH`, because it must be possible to signal a process by it.
+/// Opens a directory without `O_PATH`, so that a process can be signalled through its directory in `/proc`.
 fn open_dir(at: impl std::os::fd::AsFd, path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(openat(at, path, flags, Mode::empty())?)

@@ -18,7 +18,6 @@ use crate::server::{Guest, SANDBOX, TestServer};
 
 pub(crate) const START: &str = "sockets/start.sock";
 
-/// Returns the tests of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         start_parameters_arrive_on_a_socket,
@@ -37,7 +36,7 @@ fn agent(home: &Path) -> Command {
 }
 
 /// Sends token and directory to the first client, then closes the socket.
-pub(crate) fn give(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
+pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
     let listener = UnixListener::bind(home.join(START)).unwrap();
     let output = File::open(home.join("output")).unwrap();
     let bytes = bytes.to_vec();
@@ -55,9 +54,9 @@ pub(crate) fn give(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandl
 
 fn start() -> TestServer {
     TestServer::start_as(|home, token| -> Box<dyn Guest + Send> {
-        let giving = give(home, token, true);
+        let sending = send_parameters(home, token, true);
         let agent = agent(home).spawn().unwrap();
-        giving.join().unwrap();
+        sending.join().unwrap();
         std::fs::remove_file(home.join(START)).unwrap();
         Box::new(Agent(agent))
     })
@@ -65,14 +64,14 @@ fn start() -> TestServer {
 
 fn start_parameters_arrive_on_a_socket() {
     let server = start();
-    let ended = server.run(command("echo out; exit 3"));
-    assert_eq!((ended.exit_code, ended.of(Stream::Stdout)), (3, b"out\n".to_vec()));
+    let result = server.run(command("echo out; exit 3"));
+    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (3, b"out\n".to_vec()));
 }
 
 fn commands_cannot_find_the_start_parameters() {
     let server = start();
-    let look = "cat /proc/*/environ /proc/*/cmdline; ls -l /proc/self/fd/; ls -l /proc/$PPID/fd/";
-    let out = server.run(command(look)).of(Stream::Stdout);
+    let script = "cat /proc/*/environ /proc/*/cmdline; ls -l /proc/self/fd/; ls -l /proc/$PPID/fd/";
+    let out = server.run(command(script)).of(Stream::Stdout);
     let out = String::from_utf8_lossy(&out);
     assert!(!out.contains(&server.token_text()), "{out}");
     // The command has at most its own output files, never the directory.
@@ -80,7 +79,7 @@ fn commands_cannot_find_the_start_parameters() {
     assert!(!out.contains(&directory), "{out}");
 }
 
-fn ends(agent: Child) -> String {
+fn stderr_of_failed(agent: Child) -> String {
     let output = agent.wait_with_output().unwrap();
     assert!(!output.status.success());
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -89,8 +88,8 @@ fn ends(agent: Child) -> String {
 fn agent_without_start_parameters_exits() {
     let home = tempfile::tempdir().unwrap();
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
-    let stderr = ends(agent);
-    assert!(stderr.contains("nothing was given at"), "{stderr}");
+    let stderr = stderr_of_failed(agent);
+    assert!(stderr.contains("cannot receive start parameters at"), "{stderr}");
 }
 
 fn descriptors_and_socket_are_mutually_exclusive() {

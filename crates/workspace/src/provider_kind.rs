@@ -1,15 +1,15 @@
-//! Names of the providers of workspaces.
+//! Kinds of providers of workspaces.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Name of a provider.
+/// Kind of a provider, written in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// The kernel's overlay over shared layers.
+pub enum ProviderKind {
+    /// The kernel's overlay file system over shared layers.
     Overlay,
     /// Reflinked files.
     Clone,
@@ -17,12 +17,12 @@ pub enum Kind {
     Copy,
 }
 
-impl Kind {
-    /// All providers, the best first.
+impl ProviderKind {
+    /// All kinds, the fastest first.
     pub const ALL: [Self; 3] = [Self::Overlay, Self::Clone, Self::Copy];
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ProviderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Overlay => "overlay",
@@ -32,7 +32,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for ProviderKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -4,31 +4,32 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Processes that count as users of a workspace.
+/// Selection of the processes that use a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Users {
-    /// Those that would keep the old workspace if it were replaced.
+pub enum ProcessScope {
+    /// Processes that would keep the old workspace if it were replaced.
     Bound,
-    /// Also those whose working directory is the root of the workspace; they move to the new one.
+    /// Also processes whose working directory is the root of the workspace. They move to the new one.
     All,
 }
 
-/// Process that uses the workspace.
+/// Process that uses a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// PID inside.
+pub struct WorkspaceProcess {
+    /// PID inside the sandbox.
     pub pid: i32,
     /// Name of the program.
     pub command: String,
-    /// Kind of use.
-    pub why: Why,
+    /// First use of the workspace that was found. Error details of the REST API contain it as `why`.
+    #[serde(rename = "why")]
+    pub usage: WorkspaceUse,
 }
 
 /// Kind of use of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// Working directory in the workspace, or at its root if those count.
+pub enum WorkspaceUse {
+    /// Working directory in the workspace.
     Cwd,
     /// Root directory in the workspace.
     Root,
@@ -36,11 +37,11 @@ pub enum Why {
     Descriptor,
     /// Memory mapping of a file in the workspace, such as the program itself.
     Mapping,
-    /// Not known: the process cannot be inspected.
+    /// Unknown: the process cannot be inspected.
     Hidden,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WorkspaceUse {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Cwd => "cwd",

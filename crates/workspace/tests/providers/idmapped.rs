@@ -1,4 +1,4 @@
-//! Workspaces that are shown to sandboxes' own users, over files with another owner.
+//! Workspaces on idmapped mounts: the user of a sandbox sees files of another owner as its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,40 +11,40 @@ use workspace_host::overlay::{self, Overlay};
 use workspace_host::{launch, own_users};
 use workspace_state::Snapshot;
 use workspace_test_support::skip;
-use workspace_workspace::{Kind, LazyCommand, Materialize, New, Options, Workspaces};
+use workspace_workspace::{LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, Workspaces};
 
 use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
 
-/// Arbitrary user ids.
-const USERS: [u32; 2] = [0x7800_1000, 0x7800_2000];
+/// Arbitrary UIDs.
+const UIDS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return Vec::new() };
     if let Err(reason) = own_users::probe(&holder, &std::env::temp_dir(), true) {
-        skip(format_args!("workspaces for several user ids: {reason}"));
+        skip(format_args!("mounts cannot be idmapped: {reason}"));
         return Vec::new();
     }
     let add = |name: &str, test: fn()| {
-        Trial::test(format!("shown::{name}"), move || {
+        Trial::test(format!("idmapped::{name}"), move || {
             test();
             Ok(())
         })
     };
     vec![
-        add("snapshots_do_not_depend_on_the_user", snapshots_do_not_depend_on_the_user),
-        add("a_reset_keeps_the_user", a_reset_keeps_the_user),
+        add("snapshots_do_not_depend_on_the_uid", snapshots_do_not_depend_on_the_uid),
+        add("a_reset_keeps_the_uid", a_reset_keeps_the_uid),
         add("a_lazy_mount_without_idmap_support_is_replaced", a_lazy_mount_without_idmap_support_is_replaced),
     ]
 }
 
-/// Creates workspaces whose files belong to the user that all sandboxes share.
+/// Creates a fixture whose files belong to the UID that all sandboxes share.
 fn fixture() -> Fixture {
     let mut fixture = Fixture::with_lazy_mount(Setting::OVERLAY);
     fixture.workspaces = None;
     let lazy =
-        LazyCommand { program: std::env::current_exe().unwrap(), words: vec![OsString::from(LAZY_MOUNT)] };
+        LazyCommand { program: std::env::current_exe().unwrap(), args: vec![OsString::from(LAZY_MOUNT)] };
     let owner = launch::owner(&Holder::Machine);
-    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, Kind::Overlay);
+    let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
     fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), owner, ..options }).unwrap());
     fixture
 }
@@ -57,29 +57,29 @@ fn create(
     fixture: &Fixture,
     id: &str,
     snapshot: &Snapshot,
-    user: Option<u32>,
+    idmap_uid: Option<u32>,
     materialize: Materialize,
 ) -> bool {
-    let new = New { snapshot: Some(snapshot.id), materialize, user, ..New::default() };
+    let new = NewWorkspace { snapshot: Some(snapshot.id), materialize, idmap_uid, ..NewWorkspace::default() };
     fixture.all().create(id, &new).unwrap().lazy
 }
 
-/// Runs a script in a workspace as a user.
-fn run_as(fixture: &Fixture, id: &str, user: u32, script: &str) -> String {
+/// Runs a script in a workspace with a UID.
+fn run_as(fixture: &Fixture, id: &str, uid: u32, script: &str) -> String {
     let mut command = Command::new("setpriv");
-    let user = user.to_string();
+    let uid = uid.to_string();
     command.args([
         "--reuid",
-        &user,
+        &uid,
         "--regid",
-        &user,
+        &uid,
         "--clear-groups",
         "--inh-caps=-all",
         "sh",
         "-ec",
         script,
     ]);
-    // Its parent directories are accessible only to root, as for a sandbox, which does not see them.
+    // Only root can enter the parent directories, which a sandbox does not see.
     let output = command.current_dir(fixture.all().path(id).unwrap()).output().unwrap();
     assert!(output.status.success(), "{id}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -88,29 +88,29 @@ fn run_as(fixture: &Fixture, id: &str, user: u32, script: &str) -> String {
 const WORK: &str = "cat two > d/copy; echo more >> two; rm link; mkdir -p new/er; touch new/er/file; chmod 4755 new/er/file; \
                     touch -d 2001-01-01 d/copy d/one two new/er/file new/er new d .; stat -c %u two d/one new";
 
-fn snapshots_do_not_depend_on_the_user() {
+fn snapshots_do_not_depend_on_the_uid() {
     let fixture = fixture();
     let base = base(&fixture);
     let shared = launch::owner(&Holder::Machine).unwrap().0;
     let mut trees = Vec::new();
     for materialize in [Materialize::Full, Materialize::Lazy] {
-        for user in [Some(USERS[0]), Some(USERS[1]), None] {
-            let id = format!("{}-{}", user.unwrap_or(0), trees.len());
+        for uid in [Some(UIDS[0]), Some(UIDS[1]), None] {
+            let id = format!("{}-{}", uid.unwrap_or(0), trees.len());
             let from = if materialize == Materialize::Lazy {
                 fixture.snapshot("echo other > other")
             } else {
                 base.clone()
             };
-            let lazy = create(&fixture, &id, &from, user, materialize);
+            let lazy = create(&fixture, &id, &from, uid, materialize);
             assert_eq!(lazy, materialize == Materialize::Lazy);
-            let who = user.unwrap_or(shared);
+            let inside = uid.unwrap_or(shared);
             if lazy {
                 assert_eq!(
-                    run_as(&fixture, &id, who, "echo new > other; stat -c %u other"),
-                    format!("{who}\n")
+                    run_as(&fixture, &id, inside, "echo new > other; stat -c %u other"),
+                    format!("{inside}\n")
                 );
             } else {
-                assert_eq!(run_as(&fixture, &id, who, WORK), format!("{who}\n{who}\n{who}\n"));
+                assert_eq!(run_as(&fixture, &id, inside, WORK), format!("{inside}\n{inside}\n{inside}\n"));
             }
             let upper = fixture.home.path().join("workspaces").join(&id).join("1/upper");
             let name = if lazy { "other" } else { "two" };
@@ -122,26 +122,26 @@ fn snapshots_do_not_depend_on_the_user() {
     assert!(trees[3..].iter().all(|tree| *tree == trees[3]), "{trees:?}");
 }
 
-fn a_reset_keeps_the_user() {
+fn a_reset_keeps_the_uid() {
     let mut fixture = fixture();
     let first = base(&fixture);
-    create(&fixture, "a", &first, Some(USERS[0]), Materialize::Auto);
+    create(&fixture, "a", &first, Some(UIDS[0]), Materialize::Auto);
     let second = fixture.snapshot("echo other > other");
-    let switched = fixture.all().reset("a", Some(second.id), Materialize::Auto, true).unwrap();
-    assert!(switched.moved);
-    fixture.all().switched("a").unwrap();
+    let reset = fixture.all().reset("a", Some(second.id), Materialize::Auto, true).unwrap();
+    assert!(reset.moved);
+    fixture.all().finish_reset("a").unwrap();
     let work = "echo more >> other; stat -c %u other";
-    assert_eq!(run_as(&fixture, "a", USERS[0], work), format!("{}\n", USERS[0]));
-    // Another process that mounts it again keeps the user as well.
+    assert_eq!(run_as(&fixture, "a", UIDS[0], work), format!("{}\n", UIDS[0]));
+    // Another process that mounts it again keeps the UID as well.
     let at = fixture.all().path("a").unwrap();
     fixture.workspaces = None;
     overlay::unmount(&fixture.holder, &at).unwrap();
     fixture.open();
-    fixture.all().revive("a").unwrap();
-    assert_eq!(run_as(&fixture, "a", USERS[0], work), format!("{}\n", USERS[0]));
+    fixture.all().remount("a").unwrap();
+    assert_eq!(run_as(&fixture, "a", UIDS[0], work), format!("{}\n", UIDS[0]));
 }
 
-/// A lazy mount of a server without support for users: replaced here by a mount that cannot be idmapped.
+/// An overlay, which cannot be idmapped, stands in for the lazy mount of an earlier version of the server.
 fn a_lazy_mount_without_idmap_support_is_replaced() {
     let fixture = fixture();
     let path = |name: &str| fixture.home.path().join(name);
@@ -158,9 +158,9 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
         for (number, snapshot) in snapshots.iter().enumerate() {
             let fixture = &fixture;
             scope.spawn(move || {
-                let (id, user) = (format!("w{number}"), USERS[0] + number as u32);
-                assert!(create(fixture, &id, snapshot, Some(user), Materialize::Lazy));
-                assert_eq!(run_as(fixture, &id, user, "cat file; echo x > file"), format!("{number}\n"));
+                let (id, uid) = (format!("w{number}"), UIDS[0] + number as u32);
+                assert!(create(fixture, &id, snapshot, Some(uid), Materialize::Lazy));
+                assert_eq!(run_as(fixture, &id, uid, "cat file; echo x > file"), format!("{number}\n"));
             });
         }
     });

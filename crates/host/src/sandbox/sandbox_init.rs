@@ -1,4 +1,4 @@
-//! The child of a launch, until it executes the guest agent.
+//! Init process of a sandbox: PID 1 of its PID namespace, from the clone until it executes the guest agent.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -20,38 +20,38 @@ use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::seccomp::Filters;
 
-/// File descriptors that are passed from the server to the agent. They have these numbers from the helper on.
+/// File descriptors that are passed from the server to the agent. The helper moves them to these numbers.
 pub(crate) const AGENT_FD: RawFd = 20;
 pub(crate) const TOKEN_FD: RawFd = 21;
 pub(crate) const OUTPUT_FD: RawFd = 22;
 pub(crate) const LOG_FD: RawFd = 23;
 pub(crate) const SOCKET_DIR_FD: RawFd = 24;
 
-/// Parameters of the child.
-pub(crate) struct Guest<'a> {
+/// Parameters of the init process.
+pub(crate) struct SandboxInit<'a> {
     pub(crate) task: &'a LaunchTask,
     /// Detached mount of the template; `None` for `base`.
     pub(crate) template: Option<OwnedFd>,
-    /// Ids inside. Determined before the namespaces are created, because the child cannot see the ids around
-    /// its own.
+    /// Ids inside. Determined before the namespaces are created, because the init process cannot see the ids
+    /// of the parent user namespace.
     pub(crate) users: IdRange,
     pub(crate) cgroups: &'a Cgroups,
-    /// Maximum number of processes, where no cgroup limits it.
-    pub(crate) processes: Option<u32>,
-    /// Maximum memory of each process, in bytes, where no cgroup limits all of them.
-    pub(crate) memory: Option<u64>,
+    /// `RLIMIT_NPROC` of the sandbox user; `None` if a cgroup limits the number of processes.
+    pub(crate) nproc_rlimit: Option<u32>,
+    /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
+    pub(crate) data_rlimit: Option<u64>,
     pub(crate) filters: Filters,
 }
 
-impl Guest<'_> {
+impl SandboxInit<'_> {
     /// Sets up the sandbox and executes the agent; returns only on failure.
     pub(crate) fn run(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
-        // After the ids are mapped.
+        // The parent maps the ids.
         parent.wait()?;
         if self.users.has_root() {
             credentials::become_root_inside()?;
         }
-        // First, so that all resources are counted. After that other cgroups are not visible any more.
+        // Entered first, so that all resources are counted. The cgroup namespace then hides other cgroups.
         self.cgroups.enter()?;
         unshare_cgroup()?;
         // The server may have a stricter umask, but the files of the root are for all users inside.
@@ -74,7 +74,7 @@ impl Guest<'_> {
         start_loopback().context("start the loopback network")?;
         parent.notify()?;
         parent.wait()?;
-        self.limit().context("set limits")?;
+        self.set_rlimits().context("set limits")?;
         credentials::become_user(SANDBOX_UID, SANDBOX_UID)?;
         let log = take_fd(LOG_FD);
         rustix::stdio::dup2_stdout(&log)
@@ -86,11 +86,11 @@ impl Guest<'_> {
         exec_agent(id)
     }
 
-    fn limit(&self) -> io::Result<()> {
+    fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
         limits::limit_open_files(!self.users.has_root())?;
-        self.memory.map_or(Ok(()), |most| limits::limit(Resource::Data, most))?;
-        self.processes.map_or(Ok(()), |most| limits::limit(Resource::Nproc, u64::from(most)))
+        self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
+        self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn unshare_cgroup() -> Result<()> {
 }
 
 fn take_fd(number: RawFd) -> OwnedFd {
-    // SAFETY: the helper has left it to this process under this number.
+    // SAFETY: the helper moved the descriptor to this number, and only the caller uses it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
@@ -128,7 +128,9 @@ pub(crate) fn start_loopback() -> io::Result<()> {
 }
 
 fn exec_agent(id: &str) -> Result<std::convert::Infallible> {
-    let text = |text: &str| CString::new(text).map_err(|_| HostError::other("a NUL in an id"));
+    let text = |text: &str| {
+        CString::new(text).map_err(|_| HostError::other("an argument of the guest agent contains a NUL"))
+    };
     let socket = format!("/proc/self/fd/{SOCKET_DIR_FD}/agent.sock");
     let (token, output) = (TOKEN_FD.to_string(), OUTPUT_FD.to_string());
     let arguments = [
@@ -148,8 +150,9 @@ fn exec_agent(id: &str) -> Result<std::convert::Infallible> {
         "USER=sandbox",
         "LANG=C.UTF-8",
     ];
-    let arguments: Vec<CString> = arguments.iter().map(|word| text(word)).collect::<Result<_>>()?;
-    let environment: Vec<CString> = environment.iter().map(|word| text(word)).collect::<Result<_>>()?;
+    let arguments: Vec<CString> = arguments.iter().map(|argument| text(argument)).collect::<Result<_>>()?;
+    let environment: Vec<CString> =
+        environment.iter().map(|variable| text(variable)).collect::<Result<_>>()?;
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
     };

@@ -1,8 +1,9 @@
-//! Parameters of the agent: its token, the directory of output files, and for a network transport the
+//! Start parameters of the agent: its token, the directory of output files, and for a network transport the
 //! addresses and certificates of the server.
 //!
-//! A parent that can pass file descriptors does so. A container runtime cannot; then the agent connects to a
-//! socket on which the server sends them to the first client. That is the agent: nothing else runs before it.
+//! A parent process that can pass file descriptors does so. A container runtime cannot. Then the agent
+//! connects to a socket on which the server sends the parameters to the first client. That is the agent,
+//! since it is the first process of the sandbox.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _};
@@ -14,41 +15,45 @@ use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// Longest time to wait for the server after it accepted the connection.
+/// Maximum time to wait for the server after it accepted the connection.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Source of the parameters.
-pub(crate) enum Handover {
-    /// File descriptors that the parent passed.
+/// Source of the start parameters.
+pub(crate) enum ParameterSource {
+    /// File descriptors that the parent process passed.
     Descriptors { token: OwnedFd, output: Option<OwnedFd> },
-    /// Socket on which the server sends them.
+    /// Socket on which the server sends the parameters.
     Socket(PathBuf),
 }
 
-/// Parameters of the agent.
-pub(crate) struct StartParameters {
-    /// Token; for a network transport, the encoded `Handover` of the protocol.
+/// Start parameters as they were received.
+pub(crate) struct ReceivedParameters {
+    /// Token; for a network transport, the encoded
+    /// [`StartParameters`](workspace_agent_protocol::start_parameters::StartParameters).
     pub(crate) bytes: Vec<u8>,
     /// Directory of output files; `None` if output is sent over the connection.
     pub(crate) output: Option<OwnedFd>,
 }
 
-impl Handover {
-    pub(crate) fn take(self) -> io::Result<StartParameters> {
+impl ParameterSource {
+    pub(crate) fn receive(self) -> io::Result<ReceivedParameters> {
         match self {
             Self::Descriptors { token, output } => {
                 let mut bytes = Vec::new();
                 File::from(token).read_to_end(&mut bytes)?;
-                Ok(StartParameters { bytes, output })
+                Ok(ReceivedParameters { bytes, output })
             }
-            Self::Socket(path) => receive(&path).map_err(|error| {
-                io::Error::new(error.kind(), format!("nothing was given at {}: {error}", path.display()))
+            Self::Socket(path) => receive_from(&path).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("cannot receive start parameters at {}: {error}", path.display()),
+                )
             }),
         }
     }
 }
 
-fn receive(path: &Path) -> io::Result<StartParameters> {
+fn receive_from(path: &Path) -> io::Result<ReceivedParameters> {
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
     let mut first = [0; 256];
@@ -64,5 +69,5 @@ fn receive(path: &Path) -> io::Result<StartParameters> {
     });
     let output = rights.flatten().next();
     socket.read_to_end(&mut bytes)?;
-    Ok(StartParameters { bytes, output })
+    Ok(ReceivedParameters { bytes, output })
 }
