@@ -38,7 +38,7 @@ pub mod template;
 
 pub use command::logs::Logs;
 pub use command::output::{Output, Piece, Stream};
-pub use command::run::{CommandHandle, Run, RunRequest};
+pub use command::run::{AfterInput, CommandHandle, Run, RunRequest};
 pub use command::running::{End, Progress};
 pub use command::terminal::{Size, TerminalRequest};
 pub use compression::zstd_reader;
@@ -49,13 +49,13 @@ pub use guest::processes::Process;
 pub use guest::tcp::{GuestPort, ServerEndpoint};
 pub use lifecycle::create::Creator;
 pub use lifecycle::recover::Collected;
-pub use lifecycle::remove::Kept;
+pub use lifecycle::remove::{Kept, ReclaimPolicy};
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;
 pub use service::{Service, View};
 pub use settings::{Resources, Settings};
-pub use snapshot::operations::{FORKS_MAX, Fork, Forked, NewCommit, Pause, Restored, Taken};
+pub use snapshot::operations::{FORKS_MAX, Fork, Forked, IfInUse, NewCommit, Pause, Restored, Taken};
 pub use stats::Stats;
 pub use workspace_workspace::{
     Choice, Committed, Kind, LazyCommand, Materialize, WorkspaceError, Workspaces,

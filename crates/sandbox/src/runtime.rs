@@ -84,6 +84,15 @@ pub enum Network {
     },
 }
 
+/// Use of the lazy view, which serves the files of snapshots before they are written, under workspaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LazyMount {
+    /// Some workspaces have the lazy view as their lowest layer.
+    Used,
+    /// No workspace has it.
+    Unused,
+}
+
 /// Outcome of a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Started {
@@ -198,14 +207,13 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`, with a
-    /// `lazy` view under some. Called before anything is started; `sandboxes` holds the directories of
-    /// running ones.
+    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`. Called
+    /// before anything is started; `sandboxes` holds the directories of running ones.
     async fn find_own_users(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let _ = (workspaces, sandboxes, lazy);
         Ok(())

@@ -21,7 +21,7 @@ use workspace_api::processes::{
 };
 use workspace_catalog::NewClaim;
 use workspace_sandbox::Run as Begun;
-use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
+use workspace_sandbox::{AfterInput, CommandHandle, Piece, RunRequest, Scope, Service, Stream};
 
 use crate::app::App;
 use crate::audit::Entry;
@@ -356,7 +356,8 @@ async fn input(
     };
     // What was written may be secret; how much is not.
     let details = json!({ "command_id": command, "bytes": data.len(), "close": order.close });
-    app.sandboxes.input(&scope(&caller), &id, &command, data, order.close).await?;
+    let after = if order.close { AfterInput::Close } else { AfterInput::KeepOpen };
+    app.sandboxes.input(&scope(&caller), &id, &command, data, after).await?;
     app.audit
         .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
     Ok(StatusCode::NO_CONTENT)

@@ -21,7 +21,7 @@ use workspace_api::sandboxes::{
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept, Scope};
+use workspace_sandbox::{Creator, FORKS_MAX, Kept, ReclaimPolicy, Scope};
 
 use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
@@ -232,7 +232,7 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
-    let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
+    let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
     deleted(&app, &caller, &request, &id);
     Ok(match kept {
         Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
@@ -245,6 +245,10 @@ async fn remove(
                 .into_response()
         }
     })
+}
+
+fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
+    if keep_workspace { ReclaimPolicy::Keep } else { ReclaimPolicy::Delete }
 }
 
 fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
@@ -272,7 +276,8 @@ async fn remove_many(
     let found = app.sandboxes.find_many(&scope, order.ids).await?;
     drop(permit);
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
+    let policy = reclaim_policy(order.keep_workspace);
+    for (id, removed) in app.sandboxes.remove_many(&scope, found, policy).await {
         match removed {
             Ok(_) => {
                 deleted(&app, &caller, &request, &id);

@@ -110,6 +110,15 @@ impl CommandHandle {
     }
 }
 
+/// State of a command's standard input after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterInput {
+    /// More input can be written.
+    KeepOpen,
+    /// The command reads end of file after this input.
+    Close,
+}
+
 /// Outcome of [`Service::run_once`].
 #[derive(Debug, Clone)]
 pub enum Run {
@@ -282,21 +291,21 @@ impl Service {
         handle.guest.send(ServerPayload::KillCommand(kill)).await.map(|_| ())
     }
 
-    /// Writes to the standard input of a command, and closes it if `close` is set.
+    /// Writes to the standard input of a command. Waits up to 5 s for each piece while the command reads slower.
     pub async fn input(
         &self,
         scope: &Scope,
         sandbox: &str,
         id: &str,
         data: Vec<u8>,
-        close: bool,
+        after: AfterInput,
     ) -> Result<()> {
         let handle = self.find_active(scope, sandbox, id).await?;
         let message = |data, close| {
             ServerPayload::CommandInput(CommandInput { command_id: id.to_owned(), data, close })
         };
         handle.write_input(id, &data, INPUT_TIMEOUT, |data| message(data, false)).await?;
-        if close {
+        if after == AfterInput::Close {
             handle.close_input(id, INPUT_TIMEOUT, message(Vec::new(), true)).await?;
         }
         Ok(())

@@ -33,6 +33,7 @@ use crate::disk::scan::SCANS_AT_ONCE;
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cleanup_queue::Leftover;
+use crate::lifecycle::recover::UnusedLayers;
 use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{SandboxUsage, Step, choose};
@@ -269,7 +270,7 @@ impl Service {
         }
         let service = self.clone();
         tokio::spawn(async move {
-            match service.collect_content(false, &service.0.cancel).await {
+            match service.collect_content(UnusedLayers::Old, &service.0.cancel).await {
                 Ok(_) | Err(SandboxError::Cancelled) => {}
                 Err(error) => {
                     tracing::error!(%error, "failed to collect garbage on a full disk");

@@ -21,6 +21,7 @@ use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
+use crate::lifecycle::recover::UnusedLayers;
 use crate::lifecycle::remove::Removal;
 use crate::service::{Inner, Service, event};
 
@@ -280,7 +281,7 @@ impl Service {
             service.collect_layers().await
         });
         let gc = |service: Service| async move {
-            Ok(service.collect_content(false, &service.0.cancel).await?.freed)
+            Ok(service.collect_content(UnusedLayers::Old, &service.0.cancel).await?.freed)
         };
         spawn_periodic(self.idle_check_interval(), service(), |service| async move {
             service.release_when_idle().await
@@ -357,12 +358,15 @@ impl Service {
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let deleted = is_fuller || handle.usage.deleted() > 0;
-            let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
-            if deleted || is_due {
+            let is_search_due = is_fuller || handle.usage.deleted() > 0;
+            let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
+            if is_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
                 self.0.scans.begin(&handle, move |permit| async move {
-                    log_failure(&scanned, service.check_disk(&scanned, deleted, permit).await);
+                    if is_search_due {
+                        service.measure_deleted(&scanned).await;
+                    }
+                    log_failure(&scanned, service.check_disk(&scanned, permit).await);
                 });
             }
         }
@@ -370,11 +374,8 @@ impl Service {
         Ok(0)
     }
 
-    /// Scans the workspace of a sandbox, and stops the sandbox if it exceeds its disk limit.
-    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, permit: FairPermit) -> Result<()> {
-        if deleted {
-            self.measure_deleted(handle).await;
-        }
+    /// Scans the workspace of a sandbox if that is due, and stops the sandbox if it exceeds its disk limit.
+    async fn check_disk(&self, handle: &Arc<SandboxHandle>, permit: FairPermit) -> Result<()> {
         let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);

@@ -32,6 +32,15 @@ pub struct Collected {
     pub freed: u64,
 }
 
+/// Layers without a workspace that a garbage collection removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnusedLayers {
+    /// Every unused layer.
+    All,
+    /// Layers that have not been used for a while: the next workspace may need a recent one.
+    Old,
+}
+
 /// Sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
 /// Time limit for the recovery of one sandbox before the next one begins.
@@ -212,7 +221,7 @@ impl Service {
         let expired = self.expire().await?;
         or_cancelled(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
-        let unneeded = self.collect_content(true, cancel).await?;
+        let unneeded = self.collect_content(UnusedLayers::All, cancel).await?;
         Ok(Collected {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
@@ -221,11 +230,10 @@ impl Service {
         })
     }
 
-    /// Removes layers that have not been used for a while, or with `recent` all unused layers, and
-    /// unreachable objects of the store.
-    pub(crate) async fn collect_content(&self, recent: bool, cancel: &Cancel) -> Result<Collected> {
+    /// Removes unused layers, and unreachable objects of the store.
+    pub(crate) async fn collect_content(&self, unused: UnusedLayers, cancel: &Cancel) -> Result<Collected> {
         let collect = move |workspaces: &Cancellable<'_>| {
-            let layers = workspaces.collect(recent)?;
+            let layers = workspaces.collect(unused == UnusedLayers::All)?;
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..GC_ROUNDS_MAX {
                 let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;

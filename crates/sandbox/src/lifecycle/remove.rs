@@ -22,6 +22,16 @@ use crate::service::{Service, event, not_running};
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 
+/// Treatment of the workspace of a sandbox that is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReclaimPolicy {
+    /// Deletes the workspace.
+    Delete,
+    /// Keeps the workspace: as a snapshot for an owner, and as a directory, if it is one, for a caller with access
+    /// to all sandboxes.
+    Keep,
+}
+
 /// Remains of a sandbox that was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -52,10 +62,11 @@ pub(crate) enum Removal {
 impl Removal {
     /// Directories that are kept count for no quota and are never collected, so only callers with access to
     /// all sandboxes keep directories.
-    fn keeping(scope: &Scope) -> Self {
-        match scope {
-            Scope::All => Self::KeepWorkspace,
-            Scope::Owner(_) => Self::KeepSnapshot,
+    fn new(scope: &Scope, policy: ReclaimPolicy) -> Self {
+        match (policy, scope) {
+            (ReclaimPolicy::Delete, _) => Self::All,
+            (ReclaimPolicy::Keep, Scope::All) => Self::KeepWorkspace,
+            (ReclaimPolicy::Keep, Scope::Owner(_)) => Self::KeepSnapshot,
         }
     }
 
@@ -88,13 +99,11 @@ impl Removal {
 }
 
 impl Service {
-    /// Ends everything in a sandbox and deletes it. Its workspace is removed as well unless `keep_workspace`
-    /// is set: an owner then keeps a snapshot, and a caller with access to all sandboxes keeps the directory
-    /// where the workspace is one. Returns when nothing runs any more and the row is deleted; files are
-    /// removed after that. The removal goes on when this future is dropped.
-    pub async fn remove(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
+    /// Ends everything in a sandbox and deletes it. Returns when nothing runs any more and the row is deleted;
+    /// files are removed after that. The removal goes on when this future is dropped.
+    pub async fn remove(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<Kept> {
         let sandbox = self.find_here(scope, id).await?;
-        self.remove_found(scope, &sandbox.id, keep_workspace).await
+        self.remove_found(scope, &sandbox.id, policy).await
     }
 
     /// Looks up several sandboxes, and returns them in the same order, with an error for each that does not
@@ -124,13 +133,13 @@ impl Service {
         &self,
         scope: &Scope,
         found: Vec<(String, Result<()>)>,
-        keep_workspace: bool,
+        policy: ReclaimPolicy,
     ) -> Vec<(String, Result<Kept>)> {
         let remove = |id: String| {
             let (service, scope) = (self.clone(), scope.clone());
             tokio::spawn(async move {
                 let _permit = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
-                service.remove_found(&scope, &id, keep_workspace).await
+                service.remove_found(&scope, &id, policy).await
             })
         };
         let removals = found.into_iter().map(|(id, found)| (id.clone(), found.map(|()| remove(id))));
@@ -146,8 +155,8 @@ impl Service {
     }
 
     /// Removes a sandbox that is in scope and belongs to this server.
-    async fn remove_found(&self, scope: &Scope, id: &str, keep_workspace: bool) -> Result<Kept> {
-        let removal = if keep_workspace { Removal::keeping(scope) } else { Removal::All };
+    async fn remove_found(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<Kept> {
+        let removal = Removal::new(scope, policy);
         if removal == Removal::KeepSnapshot {
             // Checked before anything is ended.
             self.check_snapshot_quota(scope, 1).await?;
@@ -310,8 +319,9 @@ mod tests {
     #[test]
     fn interrupted_removal_keeps_its_kind() {
         let owner = Scope::Owner("alice".to_owned());
-        assert_eq!(Removal::keeping(&owner), Removal::KeepSnapshot);
-        assert_eq!(Removal::keeping(&Scope::All), Removal::KeepWorkspace);
+        assert_eq!(Removal::new(&owner, ReclaimPolicy::Keep), Removal::KeepSnapshot);
+        assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Keep), Removal::KeepWorkspace);
+        assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Delete), Removal::All);
         for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot] {
             assert_eq!(Removal::of_stopping(removal.reason()), removal);
         }

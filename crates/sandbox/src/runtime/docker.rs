@@ -30,7 +30,7 @@ use workspace_host::network::RESOLV_CONF;
 use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};
-use super::guest::{User, is_harmless};
+use super::guest::{AgentTransport, User, is_harmless};
 use super::outside::{self, SWAP, USERS, first_process};
 use super::{
     Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
@@ -217,9 +217,9 @@ impl Docker {
         let network = self.network(start).await?;
         let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
         let remote = self.dial(start, &network).await?;
-        let dials_socket = remote.is_none();
+        let transport = if remote.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let part = network.clone();
-        let parts = container::Parts { agent, image, network: part, server, user, seccomp, dials_socket };
+        let parts = container::Parts { agent, image, network: part, server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
         if start.egress.is_some() {
             let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);

@@ -18,7 +18,9 @@ use super::built_in::{BASE, listed, not_here};
 use super::egress::{check_egress, no_egress};
 use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
-use super::{Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers};
+use super::{
+    Frozen, LazyMount, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+};
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::{ImportedTemplate, Templates};
@@ -168,11 +170,12 @@ impl Runtime for Embedded {
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
+        let has_lazy = lazy == LazyMount::Used;
         let (own, running) =
-            blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
+            blocking(move || (own_users::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes)))
                 .await?;
         for (id, user) in running {
             self.own_users.record(&id, user);

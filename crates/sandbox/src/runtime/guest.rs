@@ -46,13 +46,24 @@ impl User {
     }
 }
 
-/// Arguments of the guest agent. It gets secrets later, and the address of the server, too, unless it
-/// `dials_socket`.
-pub(super) fn arguments(id: &str, dials_socket: bool) -> Vec<String> {
+/// Transport over which a guest agent connects to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AgentTransport {
+    /// The Unix socket in the directory of the sandbox.
+    Socket,
+    /// TCP, to an address that the agent gets with its secrets.
+    Tcp,
+}
+
+/// Returns the arguments of the guest agent. They contain no secret: the agent gets those later.
+pub(super) fn arguments(id: &str, transport: AgentTransport) -> Vec<String> {
     let (socket, start) =
         (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START_SOCKET));
     let socket = ["--socket", &socket];
-    let socket = if dials_socket { &socket[..] } else { &[] };
+    let socket = match transport {
+        AgentTransport::Socket => &socket[..],
+        AgentTransport::Tcp => &[],
+    };
     [&["--sandbox", id][..], socket, &["--start", &start]].concat().into_iter().map(str::to_owned).collect()
 }
 

@@ -26,6 +26,7 @@ use crate::lifecycle::cancellable::{join_error, or_cancelled};
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
+use crate::lifecycle::remove::ReclaimPolicy;
 use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceUser, WorkspaceUsers};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -67,6 +68,17 @@ pub struct Taken {
     pub committed: Committed,
     /// Freeze of the sandbox meanwhile.
     pub pause: Pause,
+}
+
+/// Treatment of processes that use the workspace which a restore replaces: processes with their working directory
+/// in a directory of the workspace, or with a file of it open or mapped. A process whose working directory is the
+/// workspace itself is none of them: it keeps running, in the restored workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfInUse {
+    /// Fails the restore and names the processes.
+    Fail,
+    /// Ends the processes.
+    EndProcesses,
 }
 
 /// A sandbox that was restored.
@@ -241,22 +253,19 @@ impl Service {
         .await
     }
 
-    /// Replaces the workspace of a running sandbox by a snapshot. Processes that have their working directory
-    /// in a directory of the workspace, or something open or mapped there, are ended with `force`; without it
-    /// they are an error. Processes whose working directory is the workspace itself keep running, in the
-    /// restored one.
+    /// Replaces the workspace of a running sandbox by a snapshot.
     pub async fn restore(
         &self,
         scope: &Scope,
         id: &str,
         snapshot: SnapshotId,
-        force: bool,
+        if_in_use: IfInUse,
     ) -> Result<Restored> {
         self.running(scope, id).await?;
         let id = id.to_owned();
-        self.cancellable(
-            |service, cancel| async move { service.restore_now(&id, snapshot, force, &cancel).await },
-        )
+        self.cancellable(|service, cancel| async move {
+            service.restore_now(&id, snapshot, if_in_use, &cancel).await
+        })
         .await
     }
 
@@ -264,9 +273,10 @@ impl Service {
         &self,
         id: &str,
         snapshot: SnapshotId,
-        force: bool,
+        if_in_use: IfInUse,
         cancel: &Cancel,
     ) -> Result<Restored> {
+        let ends_users = if_in_use == IfInUse::EndProcesses;
         let _operation = self.operation(id, cancel).await?;
         let sandbox = &self.current(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
@@ -278,7 +288,7 @@ impl Service {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let check_unused = async || {
-            let users = if force { Vec::new() } else { self.workspace_users(&handle, None).await? };
+            let users = if ends_users { Vec::new() } else { self.workspace_users(&handle, None).await? };
             match users.is_empty() {
                 true => Ok(()),
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
@@ -302,13 +312,13 @@ impl Service {
         let pause = loop {
             left -= 1;
             cancel.check()?;
-            if force {
+            if ends_users {
                 ended.extend(self.workspace_users(&handle, Some((users_to_end, Duration::ZERO))).await?);
             }
             match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
                 // Of the processes that keep running, some may be in a directory each time: in the end all
                 // are ended.
-                Err(SandboxError::WorkspaceUsed { .. }) if force && left > 0 => {
+                Err(SandboxError::WorkspaceUsed { .. }) if ends_users && left > 0 => {
                     if left == 1 {
                         users_to_end = WorkspaceUsers::All;
                     }
@@ -469,7 +479,8 @@ impl Service {
             let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
-                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, false).await {
+                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Delete).await
+                {
                     tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
                 }
             })

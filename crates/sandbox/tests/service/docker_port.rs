@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{Docker, Network};
 use workspace_sandbox::{
-    GuestPort, Identity, NewSandbox, Piece, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, NewSandbox, Piece, ReclaimPolicy, Service, Settings, Size, TerminalRequest, View,
 };
 
 use crate::docker;
@@ -135,7 +135,7 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let alone = create(&service).await;
     assert!(dials_socket(&alone) && alone.agent_connected);
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ResourceRequest, Service, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, Service, View};
 
 use crate::attempts::{ATTEMPT_ARG, holds};
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh};
@@ -202,7 +202,7 @@ async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
     assert_eq!(state, State::Running);
     // Neither a removal nor the change of permissions before it follows them.
     symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.files_removed(TIMEOUT).await);
     assert!(!home.workspace(&view).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);

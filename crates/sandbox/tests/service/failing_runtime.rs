@@ -10,9 +10,10 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, Holder, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    Frozen, Holder, LazyMount, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser,
+    WorkspaceUsers,
 };
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 
 use crate::home::{TestHome, alice, base, creator, request, run, wait_until};
 use crate::kind::Kind;
@@ -84,7 +85,7 @@ impl Runtime for FailingRuntime {
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         self.inner.find_own_users(workspaces, sandboxes, lazy).await
     }
@@ -190,5 +191,5 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     assert_eq!(runtime.failing_ends.load(Ordering::SeqCst), 0);
     let end = filling.wait().await.unwrap();
     assert!(end.failed.is_some(), "{end:?}");
-    service.remove(&alice(), id, false).await.unwrap();
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }

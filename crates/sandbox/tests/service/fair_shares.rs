@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
 use workspace_sandbox::runtime::{RuntimeError, Start, Started};
-use workspace_sandbox::{Creator, NewSandbox, SandboxError, Scope, Service, Settings};
+use workspace_sandbox::{Creator, NewSandbox, ReclaimPolicy, SandboxError, Scope, Service, Settings};
 use workspace_state::NewSnapshot;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -184,7 +184,7 @@ fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::Join
     let (service, scope) = (service.clone(), Scope::Owner(owner.to_owned()));
     tokio::spawn(async move {
         let found = service.find_many(&scope, ids).await.unwrap();
-        for (id, removed) in service.remove_many(&scope, found, false).await {
+        for (id, removed) in service.remove_many(&scope, found, ReclaimPolicy::Delete).await {
             assert!(removed.is_ok(), "{id}: {removed:?}");
         }
     })

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use workspace_sandbox::runtime::freeze::FreezeMethod;
 use workspace_sandbox::runtime::{Frozen, Runtime};
 use workspace_sandbox::{
-    CommandHandle, NewSandbox, Piece, ResourceRequest, Service, Size, TerminalRequest, View,
+    CommandHandle, NewSandbox, Piece, ReclaimPolicy, ResourceRequest, Service, Size, TerminalRequest, View,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
@@ -170,7 +170,7 @@ async fn frozen_sandbox_can_be_removed(home: &TestHome) {
     let process = home.process(&view.sandbox.id);
     freeze(home, &service, &view).await;
     let owner = alice();
-    let removed = service.remove(&owner, &view.sandbox.id, false);
+    let removed = service.remove(&owner, &view.sandbox.id, ReclaimPolicy::Delete);
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
     assert!(service.files_removed(TIMEOUT).await);

@@ -5,7 +5,10 @@ use std::path::Path;
 use libtest_mimic::Trial;
 use workspace_host::Holder;
 use workspace_host::{launch, own_users};
-use workspace_sandbox::{Fork, Kind as Provider, NewCommit, NewSandbox, Service, Settings, View};
+use workspace_sandbox::runtime::LazyMount;
+use workspace_sandbox::{
+    Fork, IfInUse, Kind as Provider, NewCommit, NewSandbox, ReclaimPolicy, Service, Settings, View,
+};
 use workspace_state::{NewSnapshot, Snapshot};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
@@ -88,7 +91,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     found.dedup();
     assert_eq!(found.len(), 4);
     for view in &views {
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
     assert!(service.files_removed(TIMEOUT).await);
 }
@@ -109,7 +112,7 @@ async fn user_ids_survive_a_restart(home: &TestHome) {
     let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // A new workspace is shown to the user id that it has.
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let ran = sh(&service, &first, "cd /workspace; echo more >> file; cat file; stat -c %u file").await;
     assert_eq!(ran.stdout, "text\nmore\n1000\n", "{ran:?}");
     let third = create(&service).await;
@@ -154,7 +157,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
         let fork = &forked.views[0].sandbox.id;
         let (changes, _) = service.changes(&alice(), fork).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 3, "{provider}");
-        service.restore(&alice(), fork, base_snapshot.id, true).await.unwrap();
+        service.restore(&alice(), fork, base_snapshot.id, IfInUse::EndProcesses).await.unwrap();
         let restored = service.commit(&alice(), fork, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(restored.tree, base_snapshot.tree, "{provider}");
     }
@@ -165,7 +168,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
 async fn start_sharing(home: &TestHome) -> Service {
     let runtime = home.kind.runtime(home.path()).await;
     let nowhere = Path::new("/proc/self/fd");
-    runtime.find_own_users(nowhere, nowhere, false).await.unwrap();
+    runtime.find_own_users(nowhere, nowhere, LazyMount::Unused).await.unwrap();
     let mut settings = Settings::new(home.path());
     settings.pool = 0;
     Service::start(settings, home.catalog().await, runtime).await.unwrap()
@@ -175,11 +178,11 @@ async fn start_sharing(home: &TestHome) -> Service {
 async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Snapshot) {
     let (id, before) = (view.sandbox.id.as_str(), user(home, view));
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let ran =
         sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
     assert_eq!(ran.stdout, "1000\ntext\nmore\nfile\n", "{ran:?}");
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let restored = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
     assert_eq!(restored.tree, snapshot.tree);
     assert_eq!(user(home, view), before);
@@ -208,7 +211,7 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) 
     let service = start_sharing(home).await;
     for view in old.iter().chain(&later) {
         use_all(home, &service, view, &snapshot).await;
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
     assert!(service.files_removed(TIMEOUT).await);
 }

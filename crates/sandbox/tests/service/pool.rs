@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxError, Service};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Service};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
 use crate::trials;
@@ -54,7 +54,7 @@ async fn pooled_sandbox_is_like_any_other(home: &TestHome) {
     wait_until("its guest is back", async || service.get(&alice(), &ready).await.unwrap().agent_connected)
         .await;
     assert_eq!(sh(&service, &view, "cat file").await.stdout, "x\n");
-    service.remove(&alice(), &ready, false).await.unwrap();
+    service.remove(&alice(), &ready, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.files_removed(TIMEOUT).await);
     assert_eq!(sandbox_dirs(home), [] as [String; 0]);
 }

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::handover::Handover;
 use workspace_sandbox::runtime::{RuntimeError, Start, Started};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, Piece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest, View,
 };
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -172,7 +172,7 @@ async fn output_is_sent_over_the_connection(home: &TestHome) {
     let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.timed_out);
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn no_output_is_lost_without_a_server(home: &TestHome) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{SandboxError, Scope, Service, Size, TerminalRequest};
+use workspace_sandbox::{ReclaimPolicy, SandboxError, Scope, Service, Size, TerminalRequest};
 
 use crate::home::{TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
@@ -127,7 +127,7 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.failed.is_some());
-    service.remove(&alice(), &id, false).await.unwrap();
+    service.remove(&alice(), &id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn orphans_are_removed(home: &TestHome) {

@@ -14,7 +14,7 @@ use workspace_api::sandbox_snapshots::{
     RestoredSandbox, SandboxChanges, WorkspaceUser,
 };
 use workspace_api::snapshots::{SkippedEntry, Snapshot};
-use workspace_sandbox::{Creator, Fork, NewCommit, Pause, runtime};
+use workspace_sandbox::{Creator, Fork, IfInUse, NewCommit, Pause, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
 use super::conversion::sandbox_to_api;
@@ -103,7 +103,8 @@ pub(super) async fn restore(
     let scope = scope(&caller);
     app.sandboxes.get(&scope, &id).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?.id;
-    let restored = app.sandboxes.restore(&scope, &id, snapshot, order.force).await?;
+    let if_in_use = if order.force { IfInUse::EndProcesses } else { IfInUse::Fail };
+    let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
     let ended: Vec<WorkspaceUser> = restored.ended.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     tell(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));

@@ -12,7 +12,7 @@ use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
+use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
 use crate::runtime::{Cidr, Start, Uplink, Usage};
 
 /// Size of the log of an agent: enough to explain why it did not start.
@@ -30,8 +30,7 @@ pub(super) struct Parts<'a> {
     pub(super) user: User,
     /// True if the daemon can restrict system calls.
     pub(super) seccomp: bool,
-    /// True if the guest agent connects to the socket in the directory of the sandbox.
-    pub(super) dials_socket: bool,
+    pub(super) transport: AgentTransport,
 }
 
 impl Parts<'_> {
@@ -44,7 +43,7 @@ impl Parts<'_> {
             env: Some(ENVIRONMENT.map(str::to_owned).into()),
             image: Some(self.image.clone()),
             entrypoint: Some(vec![AGENT.to_owned()]),
-            cmd: Some(arguments(start.id, self.dials_socket)),
+            cmd: Some(arguments(start.id, self.transport)),
             working_dir: Some("/".to_owned()),
             // What an image wants to be run from time to time would run beside the agent.
             healthcheck: Some(HealthConfig {
@@ -87,9 +86,9 @@ impl Parts<'_> {
     }
 
     fn mounts(&self, start: &Start<'_>) -> Vec<Mount> {
-        let workspace = start.workspace.map(|workspace| mount(workspace, WORKSPACE, false));
-        let others = [mount(&start.dir.sockets(), SOCKETS, true), mount(self.agent, AGENT, true)];
-        let nameserver = start.egress.map(|_| mount(&resolv_conf(start), "/etc/resolv.conf", true));
+        let workspace = start.workspace.map(|workspace| writable_mount(workspace, WORKSPACE));
+        let others = [read_only_mount(&start.dir.sockets(), SOCKETS), read_only_mount(self.agent, AGENT)];
+        let nameserver = start.egress.map(|_| read_only_mount(&resolv_conf(start), "/etc/resolv.conf"));
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
@@ -122,12 +121,16 @@ pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Opt
     Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
 }
 
-fn mount(from: &Path, to: &str, read_only: bool) -> Mount {
+fn read_only_mount(from: &Path, to: &str) -> Mount {
+    Mount { read_only: Some(true), ..writable_mount(from, to) }
+}
+
+fn writable_mount(from: &Path, to: &str) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(from.to_string_lossy().into_owned()),
         target: Some(to.to_owned()),
-        read_only: Some(read_only),
+        read_only: Some(false),
         ..Mount::default()
     }
 }

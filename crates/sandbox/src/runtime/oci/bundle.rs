@@ -15,7 +15,9 @@ use workspace_host::network::RESOLV_CONF;
 use workspace_host::{ETC, FIXED, HIDDEN, PROGRAMS, seccomp_profile};
 
 use crate::runtime::Start;
-use crate::runtime::guest::{AGENT, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory};
+use crate::runtime::guest::{
+    AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, Memory, User, arguments, bounds, shared_memory,
+};
 use crate::sandbox_dir::SandboxDir;
 
 const ROOT: &str = "rootfs";
@@ -125,7 +127,8 @@ impl Bundle<'_> {
 
     fn config(&self, start: &Start<'_>, mounts: &[Value]) -> Value {
         let none: [&str; 0] = [];
-        let args: Vec<String> = [AGENT.to_owned()].into_iter().chain(arguments(start.id, true)).collect();
+        let args: Vec<String> =
+            [AGENT.to_owned()].into_iter().chain(arguments(start.id, AgentTransport::Socket)).collect();
         let env: Vec<&str> = [SEARCH].into_iter().chain(ENVIRONMENT).collect();
         let limit = |kind: &str, most: u64| json!({ "type": kind, "soft": most, "hard": most });
         let namespaces =
