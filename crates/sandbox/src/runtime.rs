@@ -40,7 +40,7 @@ pub use unavailable::Unavailable;
 pub use workspace_host::Holder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
+pub use workspace_host::network::{Allow, AllowError, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_users::{User as WorkspaceUser, Users as WorkspaceUsers, Why};
 
 use crate::guest::tcp::ServerEndpoint;

@@ -4,10 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use workspace_state::{Cancel, WalkLimits};
 use workspace_workspace::{Choice, LazyCommand};
-
-use crate::runtime::Cidr;
 
 /// Settings of the sandbox service. The defaults are those in the documents.
 #[derive(Debug, Clone)]
@@ -91,7 +90,7 @@ pub struct Settings {
     /// Fails a creation if a limit or isolation cannot be applied as requested.
     pub strict: bool,
     /// Networks that sandboxes with egress cannot reach, unless a more specific one is allowed.
-    pub egress_deny: Vec<Cidr>,
+    pub egress_deny: Vec<Ipv4Net>,
     /// Resolver for sandboxes with egress; `None` for the one of the machine.
     pub egress_dns: Option<SocketAddr>,
     /// Cancels long operations, shortly before the program ends.
@@ -113,7 +112,7 @@ pub struct Resources {
 
 const GIB: u64 = 1 << 30;
 /// Link-local network, where clouds serve credentials to their machines.
-const METADATA: Cidr = Cidr::new(Ipv4Addr::new(169, 254, 0, 0), 16);
+const METADATA: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16);
 
 impl Settings {
     /// Returns the defaults, with everything below `directory`.

@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cidr::Cidr;
 use super::egress::{Egress, Uplink};
 use super::egress_policy::{EgressPolicy, Verdict};
 use super::host_addresses;
@@ -103,7 +103,7 @@ fn set_up(router: Router, egress: &Egress) -> Result<Ready> {
 }
 
 /// Returns the ranges of the host and of the router.
-fn host_ranges() -> io::Result<Vec<Cidr>> {
+fn host_ranges() -> io::Result<Vec<Ipv4Net>> {
     let mut own = host_addresses::addresses()?;
     own.push(ROUTER_NETWORK);
     Ok(own)

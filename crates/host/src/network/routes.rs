@@ -4,7 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd as _;
 
-use super::cidr::Cidr;
+use ipnet::Ipv4Net;
+
 use super::egress::Uplink;
 use super::egress_policy::Verdict;
 use super::netlink::{Hop, LinkChange, Netlink, Table};
@@ -19,7 +20,7 @@ pub(super) const UPLINK_LINK: &str = "outside";
 const GUEST_LINK: &str = "eth0";
 
 /// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
-pub(super) const ROUTER_NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
+pub(super) const ROUTER_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 88, 99, 0), 24);
 /// Address of the router on the link to the sandbox.
 const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
 /// Address of the uplink program; `slirp4netns` takes the second one of its network.
@@ -60,7 +61,7 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
     let only = *uplink != Uplink::Program;
     let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
-    let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
+    let route = router.netlink.set_route(Table::Main, Ipv4Net::from(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
     prepare(&router.sandbox, GUEST_LINK, (address, false), &change).map(|_| ())
@@ -116,7 +117,7 @@ impl Routes {
     }
 
     /// Sets the verdict on a range, in both namespaces.
-    pub(super) fn set(&self, range: Cidr, verdict: Verdict) -> io::Result<()> {
+    pub(super) fn set(&self, range: Ipv4Net, verdict: Verdict) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
             let hop = match verdict {
                 Verdict::Allow => side.gateway,
@@ -130,7 +131,7 @@ impl Routes {
     /// Allows one TCP port of the host, whatever the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
-            side.netlink.set_route(Table::Exceptions, Cidr::one(*to.ip()), side.gateway)?;
+            side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;
             side.netlink.add_exception_rule(to)?;
         }
         Ok(())

@@ -8,12 +8,13 @@ use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, HealthConfig, HostConfig,
     HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
 };
+use ipnet::Ipv4Net;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
 use super::{SANDBOX, SERVER};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{Cidr, Start, Uplink, Usage};
+use crate::runtime::{Start, Uplink, Usage};
 
 /// Size of the log of an agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
@@ -117,8 +118,8 @@ pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Opt
     let found = networks.get(network)?;
     let address = found.ip_address.as_ref()?.parse().ok()?;
     let gateway = found.gateway.as_ref()?.parse().ok()?;
-    let bits = u8::try_from(found.ip_prefix_len?).ok()?;
-    Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network: Cidr::new(address, bits) })
+    let network = Ipv4Net::new(address, u8::try_from(found.ip_prefix_len?).ok()?).ok()?.trunc();
+    Some(Uplink::Link { name: LINK.to_owned(), address, gateway, network })
 }
 
 fn read_only_mount(from: &Path, to: &str) -> Mount {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use bollard::models::NetworkInspect;
 use bollard::query_parameters::InspectNetworkOptions;
+use ipnet::IpNet;
 use tokio::net::lookup_host;
 use workspace_agent_protocol::handover::Handover;
 
@@ -51,9 +52,9 @@ impl Docker {
 fn gateway_of(network: &NetworkInspect) -> Option<IpAddr> {
     let configs = network.ipam.as_ref()?.config.as_deref()?;
     let gateways = configs.iter().filter_map(|config| {
-        // Some daemons write the network's length behind it.
         let text = config.gateway.as_deref()?;
-        text.split('/').next()?.parse().ok()
+        // Some daemons append the prefix length of the network.
+        text.parse().or_else(|_| text.parse::<IpNet>().map(|network| network.addr())).ok()
     });
     let gateways: Vec<IpAddr> = gateways.collect();
     gateways.iter().find(|gateway| gateway.is_ipv4()).or(gateways.first()).copied()
