@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::database::{Database, Kind};
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
 /// Statement that serialises transactions of the same owner on PostgreSQL, so that together they stay within
 /// the quota.
@@ -95,18 +95,7 @@ impl Episodes<'_> {
 
     /// Returns those of the ids that belong to the owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
-        let mut owned = HashSet::new();
-        for ids in ids.chunks(IDS_PER_STATEMENT) {
-            let mut parameters = Parameters::default();
-            let owner = parameters.text("owner", owner);
-            let ids = parameters.texts("id", ids);
-            let sql = format!("SELECT id FROM episodes WHERE owner = ${owner} AND id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
-                owned.insert(Row(row).text("id")?);
-            }
-        }
-        Ok(owned)
+        owned_ids(self.database, "episodes", owner, ids).await
     }
 
     /// Deletes episodes of all owners. With `node`, only those in the store of that server, or of a server

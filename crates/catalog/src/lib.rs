@@ -46,6 +46,7 @@ mod writer;
 
 pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
 pub use catalog::Catalog;
+pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandState, Commands, End, NewCommand};
 pub use command_claim::{CommandClaims, InsertedCommand};
 pub use database::sqlite_url;

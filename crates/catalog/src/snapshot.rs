@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
 /// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,18 +97,7 @@ impl Snapshots<'_> {
 
     /// Returns those of the ids that belong to an owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
-        let mut owned = HashSet::new();
-        for ids in ids.chunks(IDS_PER_STATEMENT) {
-            let mut parameters = Parameters::default();
-            let owner = parameters.text("owner", owner);
-            let ids = parameters.texts("id", ids);
-            let sql = format!("SELECT id FROM snapshots WHERE owner = ${owner} AND id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
-                owned.insert(Row(row).text("id")?);
-            }
-        }
-        Ok(owned)
+        owned_ids(self.database, "snapshots", owner, ids).await
     }
 
     /// Returns snapshots of an owner, or of all, after the last one of the previous page. Newest first,

@@ -2,12 +2,15 @@
 //!
 //! Every value goes to the database through here, as a parameter and never as part of the statement.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::{Any, AnyConnection, Arguments as _, Executor as _};
 
+use crate::database::Database;
 use crate::error::{CatalogError, Result};
+use crate::row::Row;
 
 /// Limit for ids in one statement, since databases limit the number of parameters.
 pub(crate) const IDS_PER_STATEMENT: usize = 500;
@@ -15,6 +18,27 @@ pub(crate) const IDS_PER_STATEMENT: usize = 500;
 /// Future of a query. Boxed, because the compiler cannot prove that the futures of `sqlx` over a borrowed
 /// connection are `Send`, and then no future that awaits them would be.
 pub(crate) type QueryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Returns those of the ids that belong to an owner, in a table with the columns `owner` and `id`.
+pub(crate) async fn owned_ids(
+    database: &Database,
+    table: &'static str,
+    owner: &str,
+    ids: &[String],
+) -> Result<HashSet<String>> {
+    let mut owned = HashSet::new();
+    for ids in ids.chunks(IDS_PER_STATEMENT) {
+        let mut parameters = Parameters::default();
+        let owner = parameters.text("owner", owner);
+        let ids = parameters.texts("id", ids);
+        let sql = format!("SELECT id FROM {table} WHERE owner = ${owner} AND id IN ({ids})");
+        let select = Statement::with(&sql, parameters);
+        for row in select.all(&mut *database.connection().await?).await? {
+            owned.insert(Row(row).text("id")?);
+        }
+    }
+    Ok(owned)
+}
 
 /// Runs several statements without parameters.
 pub(crate) fn script<'a>(sql: &'a str, on: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
