@@ -345,3 +345,18 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 }
+
+/// Runs blocking work of a runtime. `failed` wraps an error of the work, or of its thread.
+async fn blocking<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    failed: impl Fn(&dyn std::fmt::Display) -> RuntimeError,
+) -> Result<T, RuntimeError>
+where
+    T: Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| failed(&error)),
+        Err(error) => Err(failed(&error)),
+    }
+}

@@ -26,12 +26,12 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::handover::Handover as Remote;
 use workspace_host::Holder;
+use workspace_host::freeze;
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{HostError, Process, freeze};
 
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
+use super::outside::{self, Container, SWAP, USERS, first_process};
 use super::{
     Egress, Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
     paused,
@@ -270,8 +270,13 @@ impl Docker {
         Ok(Egress { uplink, except, ..egress.clone() })
     }
 
-    /// Returns the first process of a container, for an action on it.
-    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
+    /// Returns the container of a running sandbox, for an action on it.
+    async fn container(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        action: &'static str,
+    ) -> Result<Container, RuntimeError> {
         if !self.can_swap_workspace() {
             return Err(failed(action, &"only the superuser can reach the mounts of containers"));
         }
@@ -280,7 +285,8 @@ impl Docker {
         let pid = pid.ok_or_else(|| failed(action, &"the sandbox is gone"))?;
         let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
         let first = first.map_err(|error| failed(action, &error))?;
-        first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
+        let first = first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
+        Ok(Container::new(first, dir, Box::new(failed)))
     }
 
     /// Waits until a container that is being removed is gone.
@@ -394,23 +400,19 @@ impl Runtime for Docker {
         dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
+        self.container(id, dir, USERS).await?.workspace_users(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, USERS).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -478,14 +480,6 @@ fn runs(container: &ContainerInspectResponse) -> bool {
 /// Returns true if the daemon reports that there is no such container.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
-}
-
-async fn blocking<T: Send + 'static>(
-    action: &'static str,
-    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, RuntimeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| failed(action, &error))?.map_err(|error| failed(action, &error))
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {

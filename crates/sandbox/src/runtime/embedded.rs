@@ -20,6 +20,7 @@ use super::outside::{self, SWAP, USERS};
 use super::watched::ended;
 use super::{
     Frozen, LazyMount, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    blocking,
 };
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
@@ -65,8 +66,7 @@ impl Embedded {
         }
         let directory = directory.to_owned();
         let find = directory.clone();
-        let holder = blocking(move || Holder::find_or_start(&find)).await?;
-        let holder = holder.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
         templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
         Ok(Self {
@@ -87,8 +87,7 @@ impl Embedded {
     /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
         let find = self.directory.clone();
-        let holder =
-            blocking(move || Holder::find_or_start(&find)).await?.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
         *self.holder.lock() = holder;
         Ok(())
     }
@@ -110,7 +109,7 @@ impl Embedded {
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
     async fn why_not(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
-        match blocking(move || workspace_host::probe(&holder)).await {
+        match spawn_blocking(move || workspace_host::probe(&holder)).await {
             Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
             _ => failed("start a sandbox", error),
         }
@@ -123,7 +122,7 @@ impl Embedded {
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
         let (template, limits) = (self.template(start.template)?, start.limits.clone());
         let egress = start.egress.cloned();
-        blocking(move || {
+        let launch = move || {
             launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
@@ -139,8 +138,8 @@ impl Embedded {
                 egress: egress.as_ref(),
                 token: &token,
             })
-        })
-        .await
+        };
+        spawn_blocking(launch).await.map_err(|error| failed("start a sandbox", &error))
     }
 }
 
@@ -174,9 +173,9 @@ impl Runtime for Embedded {
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
         let has_lazy = lazy == LazyMount::Used;
-        let (own, running) =
-            blocking(move || (own_users::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes)))
-                .await?;
+        let probe = move || (own_users::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
+        let probed = spawn_blocking(probe).await;
+        let (own, running) = probed.map_err(|error| failed("look at the machine", &error))?;
         for (id, user) in running {
             self.own_users.record(&id, user);
         }
@@ -219,8 +218,8 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
         }
         let holder = self.holder();
-        let found = blocking(move || workspace_host::probe(&holder)).await?;
-        let found = found.map_err(|error| failed("look at the machine", &error))?;
+        let probe = move || workspace_host::probe(&holder);
+        let found = blocking(probe, |error| failed("look at the machine", error)).await?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
             namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
@@ -260,8 +259,8 @@ impl Runtime for Embedded {
         let process =
             recorded_process(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
-        let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
-        attached.map_err(|error| failed("attach a workspace", &error))
+        let attach = move || workspace_host::attach(&holder, &process, &workspace);
+        blocking(attach, |error| failed("attach a workspace", error)).await
     }
 
     async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
@@ -283,13 +282,12 @@ impl Runtime for Embedded {
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let process = running(dir, FREEZE)?;
         let (id, note) = (id.to_owned(), dir.frozen());
-        let frozen = blocking(move || freeze::freeze(&id, &process, &note)).await?;
-        frozen.map_err(|error| failed(FREEZE, &error))
+        blocking(move || freeze::freeze(&id, &process, &note), |error| failed(FREEZE, error)).await
     }
 
     async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let note = dir.frozen();
-        blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
+        blocking(move || freeze::thaw(&note), |error| failed("thaw a sandbox", error)).await
     }
 
     fn has_holder(&self) -> bool {
@@ -319,26 +317,25 @@ impl Runtime for Embedded {
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
-        let users = blocking(move || outside::workspace_users(&holder, &process, &dir, end)).await?;
-        users.map_err(|error| failed(USERS, &error))
+        let users = move || outside::workspace_users(&holder, &process, &dir, end);
+        blocking(users, |error| failed(USERS, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let (holder, process) = (self.holder(), running(dir, USERS)?);
-        let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
-        deleted.map_err(|error| failed(USERS, &error))
+        blocking(move || outside::deleted(&holder, &process), |error| failed(USERS, error)).await
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;
-        swapped.map_err(|error| failed(SWAP, &error))
+        let swap = move || workspace_host::swap(&holder, &process, &workspace);
+        blocking(swap, |error| failed(SWAP, error)).await
     }
 
     async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let settled = blocking(move || workspace_host::settle_swap(&holder, &process, &workspace)).await?;
-        settled.map_err(|error| failed(SWAP, &error))
+        let settle = move || workspace_host::settle_swap(&holder, &process, &workspace);
+        blocking(settle, |error| failed(SWAP, error)).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -365,9 +362,7 @@ impl Runtime for Embedded {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        blocking(move || cgroup::usage(&id))
-            .await?
-            .map_err(|error| failed("count what a sandbox uses", &error))
+        blocking(move || cgroup::usage(&id), |error| failed("count what a sandbox uses", error)).await
     }
 
     /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
@@ -390,8 +385,7 @@ impl Runtime for Embedded {
 
 async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     let id = id.to_owned();
-    let removed = blocking(move || cgroup::remove(&id)).await?;
-    removed.map_err(|error| failed("remove a sandbox's limits", &error))
+    blocking(move || cgroup::remove(&id), |error| failed("remove a sandbox's limits", error)).await
 }
 
 /// Formats limits that are not applied, for people.
@@ -419,14 +413,10 @@ fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeErr
     process.ok_or_else(|| failed(action, &"the sandbox is gone"))
 }
 
-fn unavailable(error: &HostError) -> RuntimeError {
+fn unavailable(error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Unavailable { runtime: NAME, reason: error.to_string() }
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Failed { runtime: NAME, action, reason: error.to_string() }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
-    spawn_blocking(work).await.map_err(|error| failed("do its work", &error))
 }

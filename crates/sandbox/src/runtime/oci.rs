@@ -19,15 +19,16 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::Holder;
 use workspace_host::limits::reset_open_files_limit;
-use workspace_host::{HostError, Process, cgroup, freeze};
+use workspace_host::{Process, cgroup, freeze};
 
 use super::built_in::{BASE, listed, not_here};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_harmless};
-use super::outside::{self, SWAP, USERS, first_process};
+use super::outside::{self, Container, SWAP, USERS, first_process};
 use super::watched::ended;
 use super::{
-    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, paused,
+    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, blocking,
+    paused,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -118,7 +119,7 @@ impl Oci {
     }
 
     fn failed(&self, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
-        RuntimeError::Failed { runtime: NAME, action, reason: format!("{}: {error}", self.program) }
+        failed(&self.program, action, error)
     }
 
     /// Returns the state of a sandbox; `None` if the program does not have it.
@@ -158,14 +159,15 @@ impl Oci {
         first.ok_or_else(|| self.failed(action, &outside::CANNOT))
     }
 
-    /// Runs a blocking action on the first process of a sandbox.
-    async fn blocking<T: Send + 'static>(
+    /// Returns the container of a running sandbox, for an action on it.
+    async fn container(
         &self,
+        id: &str,
+        dir: &SandboxDir,
         action: &'static str,
-        work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-    ) -> Result<T, RuntimeError> {
-        let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|error| self.failed(action, &error))?.map_err(|error| self.failed(action, &error))
+    ) -> Result<Container, RuntimeError> {
+        let (process, program) = (self.first(id, dir, action).await?, self.program.clone());
+        Ok(Container::new(process, dir, Box::new(move |action, error| failed(&program, action, error))))
     }
 
     /// Pauses a sandbox with the program.
@@ -301,8 +303,8 @@ impl Runtime for Oci {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, note) = (id.to_owned(), dir.frozen());
-        let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
-        match frozen {
+        let freeze = move || freeze::freeze_group(&group, &process, &note);
+        match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
             None => self.pause(id, dir).await,
         }
@@ -313,7 +315,7 @@ impl Runtime for Oci {
             return self.resume(id, dir).await;
         }
         let note = dir.frozen();
-        self.blocking(THAW, move || freeze::thaw(&note)).await
+        blocking(move || freeze::thaw(&note), |error| self.failed(THAW, error)).await
     }
 
     fn can_swap_workspace(&self) -> bool {
@@ -326,24 +328,19 @@ impl Runtime for Oci {
         dir: &SandboxDir,
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        let users = move || outside::workspace_users(&Holder::Machine, &process, &dir, end);
-        self.blocking(USERS, users).await
+        self.container(id, dir, USERS).await?.workspace_users(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, USERS).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -373,9 +370,7 @@ impl Runtime for Oci {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        let usage = tokio::task::spawn_blocking(move || cgroup::usage(&id)).await;
-        let usage = usage.map_err(|error| self.failed("count what a sandbox uses", &error))?;
-        usage.map_err(|error| self.failed("count what a sandbox uses", &error))
+        blocking(move || cgroup::usage(&id), |error| self.failed("count what a sandbox uses", error)).await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
@@ -395,6 +390,10 @@ impl Runtime for Oci {
     fn imported(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
+}
+
+fn failed(program: &str, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+    RuntimeError::Failed { runtime: NAME, action, reason: format!("{program}: {error}") }
 }
 
 /// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
