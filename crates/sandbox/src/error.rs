@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tokio::task::JoinError;
 use workspace_catalog::{CatalogError, State};
 use workspace_state::Cancelled;
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
@@ -263,6 +264,11 @@ pub enum SandboxError {
 }
 
 impl SandboxError {
+    /// Returns the error of a task that panicked or was aborted. `action` is an infinitive.
+    pub(crate) fn task_failed(action: &str, error: JoinError) -> Self {
+        Self::Io { action: action.to_owned(), source: io::Error::other(error) }
+    }
+
     /// Returns true if a disk of the server was full, also if another process reported that.
     pub fn is_full(&self) -> bool {
         match self {

@@ -8,24 +8,34 @@ use tokio::time::sleep;
 use crate::error::Result;
 use crate::service::Service;
 
-/// Pause before the second attempt.
-const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
-/// Longest pause between two attempts.
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Default pause before the second attempt.
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
+/// Default for the longest pause between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// Pauses between attempts, each twice as long as the one before, up to 10 s.
+/// Pauses between attempts, each twice as long as the one before, up to a limit.
 #[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+pub(crate) struct Backoff {
+    next: Duration,
+    max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(BACKOFF_MIN, BACKOFF_MAX)
+    }
+}
 
 impl Backoff {
-    pub(crate) fn new() -> Self {
-        Self(INITIAL_BACKOFF)
+    /// Begins with a pause of `first`. No pause is longer than `max`.
+    pub(crate) fn new(first: Duration, max: Duration) -> Self {
+        Self { next: first, max }
     }
 
     /// Waits until it is time for the next attempt.
     pub(crate) async fn wait(&mut self) {
-        sleep(self.0).await;
-        self.0 = (self.0 * 2).min(MAX_BACKOFF);
+        sleep(self.next).await;
+        self.next = (self.next * 2).min(self.max);
     }
 }
 
@@ -38,7 +48,7 @@ impl Service {
     {
         let service = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            let mut backoff = Backoff::new();
+            let mut backoff = Backoff::default();
             loop {
                 backoff.wait().await;
                 let Some(service) = service.upgrade().map(Self) else { return };

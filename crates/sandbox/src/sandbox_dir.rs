@@ -8,8 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use workspace_host::Holder;
-use workspace_host::{HostError, overlay};
+use workspace_host::{Holder, overlay};
 
 /// Name of the socket that the guest agent connects to.
 const AGENT_SOCKET: &str = "agent.sock";
@@ -129,10 +128,7 @@ impl Short {
 
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
-        HostError::System { source, .. } => source,
-        other => io::Error::other(other),
-    })
+    Ok(overlay::remove_tree(&Holder::Machine, path)?)
 }
 
 #[cfg(test)]

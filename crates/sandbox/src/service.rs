@@ -1,7 +1,7 @@
 //! All sandboxes of a server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workspaces: Arc<Workspaces>,
-    handles: RwLock<HashMap<String, Arc<SandboxHandle>>>,
+    handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
     /// Operations under way.
@@ -135,7 +135,7 @@ impl Service {
             catalog,
             runtime,
             workspaces,
-            handles: RwLock::default(),
+            handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
             start_permits,
             fill_permits,
@@ -178,7 +178,7 @@ impl Service {
         self.close_pool().await;
         // The next start removes the rest.
         self.files_removed(deadline.saturating_duration_since(Instant::now())).await;
-        let handles = std::mem::take(&mut *self.0.handles.write().unwrap_or_else(PoisonError::into_inner));
+        let handles = std::mem::take(&mut *self.0.handles.lock());
         for handle in handles.values() {
             handle.close();
         }
@@ -394,20 +394,19 @@ impl Service {
     }
 
     pub(crate) fn handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
-        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.0.handles.lock().get(id).cloned()
     }
 
     pub(crate) fn handles(&self) -> Vec<Arc<SandboxHandle>> {
-        self.0.handles.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0.handles.lock().values().cloned().collect()
     }
 
     pub(crate) fn add_handle(&self, handle: &Arc<SandboxHandle>) {
-        let mut handles = self.0.handles.write().unwrap_or_else(PoisonError::into_inner);
-        handles.insert(handle.id.clone(), handle.clone());
+        self.0.handles.lock().insert(handle.id.clone(), handle.clone());
     }
 
     pub(crate) fn remove_handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
-        self.0.handles.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+        self.0.handles.lock().remove(id)
     }
 
     /// Finds a sandbox in which a command can be run now. Does not query the catalog while the guest agent is
@@ -436,6 +435,18 @@ pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
 pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
     serde_json::from_value(sandbox.config.clone())
         .map_err(|source| CatalogError::Json { column: "config", source }.into())
+}
+
+/// Returns a change to `state` with a reason, for [`Service::change`]. It leaves a sandbox alone whose state does not
+/// allow the transition.
+pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Option<Change> + '_ {
+    move |sandbox| {
+        sandbox.state.can_become(state).then(|| Change {
+            state: Some(state),
+            state_reason: Some(reason.to_owned()),
+            ..Change::default()
+        })
+    }
 }
 
 /// Makes an event about a sandbox after a change.

@@ -36,11 +36,10 @@ impl Service {
 }
 
 async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
-    let action = || "remove what commands printed".to_owned();
+    let action = "remove what commands printed";
     let work = move || -> std::io::Result<()> {
         commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
     };
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| SandboxError::Io { action: action(), source: std::io::Error::other(error) })?
-        .context(action)
+    done.map_err(|error| SandboxError::task_failed(action, error))?.context(|| action.to_owned())
 }

@@ -327,7 +327,7 @@ impl Service {
 
     /// Records the end of a command, with retries, and then tells the agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, end: &End) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         while !self.write_end(&handle.id, id, end).await {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {

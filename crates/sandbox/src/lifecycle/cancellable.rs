@@ -33,7 +33,7 @@ impl Service {
             drop(counted);
             done
         });
-        let done = done.await.unwrap_or_else(|error| Err(join_error(error)));
+        let done = done.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error)));
         stop.disarm();
         done
     }
@@ -66,8 +66,4 @@ async fn cancelled(cancel: &Cancel) {
     while !cancel.is_cancelled() {
         sleep(CANCEL_POLL).await;
     }
-}
-
-pub(crate) fn join_error(error: tokio::task::JoinError) -> SandboxError {
-    SandboxError::Io { action: "finish".to_owned(), source: std::io::Error::other(error) }
 }

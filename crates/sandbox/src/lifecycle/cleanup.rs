@@ -5,17 +5,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::blocking::blocking;
 use crate::error::{Context as _, Result};
 use crate::lifecycle::cleanup_queue::{BACKLOG_MAX, Leftover};
+use crate::retry::Backoff;
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Attempts to remove the files of one sandbox, and the first pause between them. After that they are left to
-/// the next garbage collection.
-const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(500));
+/// Number of attempts to remove the files of one sandbox. After that they are left to the next garbage collection.
+const ATTEMPTS_MAX: u32 = 5;
 
 impl Service {
     /// Removes the files of a sandbox that is not in the catalog any more, in the background, with a fair
@@ -35,9 +35,8 @@ impl Service {
     }
 
     async fn remove_files_with_retries(&self, id: &str) {
-        let (mut left, mut pause) = ATTEMPTS;
-        loop {
-            left -= 1;
+        let mut backoff = Backoff::default();
+        for left in (0..ATTEMPTS_MAX).rev() {
             match self.remove_files(id).await {
                 Ok(()) => return,
                 Err(error) if left == 0 => {
@@ -48,8 +47,7 @@ impl Service {
                     tracing::warn!(sandbox = id, %error, "failed to remove the files of a deleted sandbox, trying again");
                 }
             }
-            sleep(pause).await;
-            pause *= 2;
+            backoff.wait().await;
         }
     }
 

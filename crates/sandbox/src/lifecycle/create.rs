@@ -66,10 +66,7 @@ impl Service {
             drop(counted);
             made
         });
-        let made = made.await.map_err(|error| SandboxError::Io {
-            action: "make a sandbox".to_owned(),
-            source: std::io::Error::other(error),
-        });
+        let made = made.await.map_err(|error| SandboxError::task_failed("make a sandbox", error));
         self.view(made??)
     }
 

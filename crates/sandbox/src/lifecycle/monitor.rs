@@ -23,7 +23,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::recover::UnusedLayers;
 use crate::lifecycle::remove::Removal;
-use crate::service::{Inner, Service, event};
+use crate::service::{Inner, Service, event, transition};
 
 /// Time before the expiry of a sandbox at which an event is emitted.
 const EXPIRY_WARNING: Duration = Duration::from_secs(300);
@@ -448,13 +448,7 @@ impl Service {
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
-        let stopped = |sandbox: &Sandbox| {
-            sandbox.state.can_become(State::Stopped).then(|| Change {
-                state: Some(State::Stopped),
-                state_reason: Some(reason.to_owned()),
-                ..Change::default()
-            })
-        };
+        let stopped = transition(State::Stopped, reason);
         self.end(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
         self.fail_commands(&handle.id, Some(handle), reason).await;

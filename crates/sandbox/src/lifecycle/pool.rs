@@ -62,8 +62,7 @@ impl Service {
         if new.network != Network::None || config.limits != self.default_limits() {
             return;
         }
-        let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
-        self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(fresh).grow();
+        self.0.pool.lock().demand.entry(new.template.clone()).or_insert_with(Demand::new).grow();
     }
 
     /// Resource limits of sandboxes in the pool: the defaults of the settings.
@@ -107,8 +106,7 @@ impl Service {
         }
         {
             let mut inner = self.0.pool.lock();
-            let fresh = || Demand { count: 0.0, updated_at: Instant::now() };
-            inner.demand.entry(INITIAL_TEMPLATE.to_owned()).or_insert_with(fresh);
+            inner.demand.entry(INITIAL_TEMPLATE.to_owned()).or_insert_with(Demand::new);
             if std::mem::replace(&mut inner.filling, true) {
                 return;
             }
@@ -212,6 +210,12 @@ impl Service {
         self.0.pool.lock().ids.remove(&handle.id);
     }
 
+    async fn end_all_pooled(&self, pooled: Vec<UnassignedSandbox>) {
+        for one in pooled {
+            self.end_pooled(&one.handle).await;
+        }
+    }
+
     /// Ends the pooled sandboxes of a template, and starts no more until there is demand again.
     pub(crate) async fn end_pooled_of(&self, template: &str) {
         let ready = {
@@ -219,33 +223,27 @@ impl Service {
             inner.demand.remove(template);
             inner.ready.remove(template).unwrap_or_default()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
     }
 
     /// Ends all pooled sandboxes, and starts no more until there is demand again.
     pub(crate) async fn drain_pool(&self) {
-        let ready: Vec<UnassignedSandbox> = {
+        let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.clear();
-            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+            inner.take_all()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
     }
 
     /// Ends all pooled sandboxes, and starts no more.
     pub(crate) async fn close_pool(&self) {
-        let ready: Vec<UnassignedSandbox> = {
+        let ready = {
             let mut inner = self.0.pool.lock();
             inner.closed = true;
-            inner.ready.drain().flat_map(|(_, ready)| ready).collect()
+            inner.take_all()
         };
-        for one in ready {
-            self.end_pooled(&one.handle).await;
-        }
+        self.end_all_pooled(ready).await;
         // A sandbox that is just being started is ended right after.
         while self.0.pool.lock().filling {
             sleep(POLL_INTERVAL).await;

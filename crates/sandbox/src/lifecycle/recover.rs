@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
 use workspace_workspace::{Cancellable, Workspaces};
@@ -17,6 +17,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
+use crate::retry::Backoff;
 use crate::service::{Inner, Service, config_of};
 
 /// Result of a garbage collection.
@@ -49,8 +50,10 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
-/// Pause between two attempts to recover a sandbox, at first and at last.
-const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Pause before the second attempt to recover a sandbox.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts to recover a sandbox.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Most collections of the store in a row.
 const GC_ROUNDS_MAX: usize = 3;
 /// Longest time that a collection waits for the files of deleted sandboxes.
@@ -310,10 +313,9 @@ impl Service {
 
 /// Retries the recovery of a sandbox until it succeeds or the sandbox is gone.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
-    let mut pause = RETRY_BACKOFF.0;
+    let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
     loop {
-        sleep(pause).await;
-        pause = (pause * 2).min(RETRY_BACKOFF.1);
+        backoff.wait().await;
         let Some(service) = service.upgrade().map(Service) else { return };
         let sandbox = match service.current(id).await {
             Ok(sandbox) => sandbox,

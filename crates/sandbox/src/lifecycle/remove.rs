@@ -16,7 +16,7 @@ use crate::disk::usage::release;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::scope::Scope;
-use crate::service::{Service, event, not_running};
+use crate::service::{Service, event, not_running, transition};
 
 /// Reasons why a sandbox is stopping whose workspace outlives it: as it is, and as a snapshot.
 const KEPT: &str = "kept";
@@ -146,7 +146,9 @@ impl Service {
         let mut done = Vec::new();
         for (id, removal) in removals.collect::<Vec<_>>() {
             let removed = match removal {
-                Ok(removal) => removal.await.unwrap_or_else(|error| Err(lost(error))),
+                Ok(removal) => removal
+                    .await
+                    .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error))),
                 Err(error) => Err(error),
             };
             done.push((id, removed));
@@ -169,7 +171,9 @@ impl Service {
         let removing = tokio::spawn(async move { service.remove_now(&name, removal).await });
         let removed = timeout(ANSWER_TIMEOUT, removing).await;
         let late = |_| SandboxError::Busy { id: id.to_owned(), seconds: ANSWER_TIMEOUT.as_secs() };
-        removed.map_err(late)?.unwrap_or_else(|error| Err(lost(error)))
+        removed
+            .map_err(late)?
+            .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
@@ -252,13 +256,7 @@ impl Service {
     async fn mark_unkept(&self, id: &str, error: &SandboxError) {
         tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
         let reason = without_host_paths(&format!("its workspace could not be kept: {error}"));
-        let stopped = |sandbox: &Sandbox| {
-            sandbox.state.can_become(State::Stopped).then(|| Change {
-                state: Some(State::Stopped),
-                state_reason: Some(reason.clone()),
-                ..Change::default()
-            })
-        };
+        let stopped = transition(State::Stopped, &reason);
         if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
         }
@@ -298,10 +296,6 @@ impl Service {
         })
         .await
     }
-}
-
-fn lost(error: tokio::task::JoinError) -> SandboxError {
-    SandboxError::Io { action: "remove a sandbox".to_owned(), source: std::io::Error::other(error) }
 }
 
 /// Reports to the clients that wait for a command of a sandbox that it ended.

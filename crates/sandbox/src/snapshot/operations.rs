@@ -22,7 +22,7 @@ use workspace_workspace::{Cancellable, Changes, Committed, Materialize, Workspac
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::cancellable::{join_error, or_cancelled};
+use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
@@ -460,7 +460,7 @@ impl Service {
         let mut views = Vec::new();
         let mut failed = None;
         for one in made.collect::<Vec<_>>() {
-            match one.await.unwrap_or_else(|error| Err(join_error(error))) {
+            match one.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error))) {
                 Ok(view) => views.push(view),
                 Err(error) => failed = Some(error),
             }

@@ -102,7 +102,7 @@ async fn ended_command_is_ended_even_if_the_agent_lists_no_processes(home: &Test
         kill().await;
     }
     guest.signal(Signal::CONT);
-    // It is trusted again as wait_until as it answers.
+    // It is trusted again as soon as it answers.
     wait_until("it lists processes", async || service.processes(&alice(), id).await.is_ok()).await;
     kill().await;
 }

@@ -50,7 +50,18 @@ pub(super) struct Demand {
     pub(super) updated_at: Instant,
 }
 
+impl Inner {
+    /// Removes all sandboxes that are ready.
+    pub(super) fn take_all(&mut self) -> Vec<UnassignedSandbox> {
+        self.ready.drain().flat_map(|(_, ready)| ready).collect()
+    }
+}
+
 impl Demand {
+    pub(super) fn new() -> Self {
+        Self { count: 0.0, updated_at: Instant::now() }
+    }
+
     fn now(&self) -> f64 {
         self.count * 0.5_f64.powf(self.updated_at.elapsed().as_secs_f64() / DEMAND_HALF_LIFE.as_secs_f64())
     }
