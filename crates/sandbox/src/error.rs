@@ -70,12 +70,12 @@ pub enum SandboxError {
         reason: String,
     },
     /// Another server runs it.
-    #[error("sandbox `{id}` runs on server `{node}`; send the request there")]
+    #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
     Elsewhere {
         /// The sandbox.
         id: String,
-        /// The server's name in the catalog.
-        node: String,
+        /// Name of that server in the catalog.
+        server: String,
     },
     /// The quota of sandboxes is used up.
     #[error("{what} may have {limit} sandboxes at most; delete some, or raise {setting}")]

@@ -156,7 +156,7 @@ impl Service {
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
-        service.0.catalog.sandboxes().adopt(&service.0.settings.node).await?;
+        service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
         // Agents that dialled meanwhile wait: before recovery they would have been refused.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
@@ -203,7 +203,7 @@ impl Service {
     }
 
     pub(crate) async fn update_counts(&self) -> Result<()> {
-        let counts = self.0.catalog.sandboxes().counts(&self.0.settings.node).await?;
+        let counts = self.0.catalog.sandboxes().count_by_state(&self.0.settings.server).await?;
         *self.0.counts.lock() = counts;
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Service {
         let templates = self.imported()?.clone();
         // No sandbox may be created from it meanwhile.
         let _quota_lock = self.0.quota_lock.lock().await;
-        let used = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
         let coming = || self.0.reservations.uses(name).then(|| "one that is being made".to_owned());
         if let Some(sandbox) = user.or_else(coming) {
@@ -357,10 +357,10 @@ impl Service {
     /// Finds a sandbox that this server runs.
     pub(crate) async fn find_here(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let sandbox = self.find(scope, id).await?;
-        if sandbox.node == self.0.settings.node {
+        if sandbox.server == self.0.settings.server {
             return Ok(sandbox);
         }
-        Err(SandboxError::Elsewhere { id: sandbox.id, node: sandbox.node })
+        Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server })
     }
 
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {

@@ -12,7 +12,7 @@ use workspace_workspace::{Choice, LazyCommand};
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Name of this server in the catalog; it must stay the same across restarts.
-    pub node: String,
+    pub server: String,
     /// Directory of the sockets, output and state files of sandboxes.
     pub sandboxes: PathBuf,
     /// Directory of workspaces.
@@ -120,7 +120,7 @@ impl Settings {
         let directory = directory.into();
         let resources = Resources { cpu_millis: 2_000, memory: 2 * GIB, disk: 10 * GIB, processes: 1_024 };
         Self {
-            node: "this".to_owned(),
+            server: "this".to_owned(),
             sandboxes: directory.join("sandboxes"),
             workspaces: directory.join("workspaces"),
             layers: directory.join("layers"),

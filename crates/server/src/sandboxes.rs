@@ -143,7 +143,7 @@ async fn list(
     Query(query): Query<ListSandboxesQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
-    let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
+    let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
         let message = "pages begin with 1, and have 1 to 100 sandboxes";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
@@ -153,7 +153,7 @@ async fn list(
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, behind, page, limit };
+    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, cursor, page, limit };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));

@@ -140,7 +140,7 @@ async fn remove(
     // sandboxes of other owners.
     let scope = scope(&caller);
     app.sandboxes.files_removed_of(&scope, DELETED_TIMEOUT).await;
-    let id = app.snapshots().remove(&scope, &id).await?;
+    let id = app.snapshots().remove_owner(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)

@@ -43,7 +43,7 @@ impl Service {
         until: Option<i64>,
     ) -> Result<Logs> {
         self.find(scope, id).await?;
-        let ids = self.0.catalog.commands().newest(id, COMMANDS_MAX).await?;
+        let ids = self.0.catalog.commands().newest_ids(id, COMMANDS_MAX).await?;
         if ids.is_empty() {
             // The directory of the output may not exist yet.
             return Ok(Logs::default());

@@ -25,11 +25,11 @@ impl Service {
 
     async fn keep_newest(&self, handle: &SandboxHandle, keep: u32) -> Result<()> {
         let commands = self.0.catalog.commands();
-        let old = commands.ended_before_newest(&handle.id, keep).await?;
+        let old = commands.old_ended_ids(&handle.id, keep).await?;
         // Files first: files without a row would never be found again.
         remove_output(handle.dir.clone(), old.clone()).await?;
         for id in old {
-            commands.forget(&id).await?;
+            commands.delete_ended(&id).await?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 use workspace_agent_protocol::v1::{
     CommandInput, ForgetCommandRequest, KillCommandRequest, RunCommandRequest,
 };
-use workspace_catalog::{CatalogError, Command, CommandState, InsertedCommand, NewClaim, NewCommand};
+use workspace_catalog::{CatalogError, Command, CommandInsertion, CommandState, NewClaim, NewCommand};
 
 use crate::clock::now;
 use crate::command::output::{self, Output};
@@ -181,7 +181,7 @@ impl Service {
         let row = new_command(&handle, &id, &request.command, cwd);
         if let Some(claim) = &claim {
             let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
-            if let InsertedCommand::Repeated { command_id } = inserted {
+            if let CommandInsertion::Existing { command_id } = inserted {
                 return self.command(scope, sandbox, &command_id).await.map(Run::Repeated);
             }
         } else {
@@ -344,7 +344,7 @@ impl Service {
 
     /// Records the end of a command. Returns false if that failed and has to be retried.
     pub(crate) async fn write_end(&self, sandbox: &str, id: &str, end: &End) -> bool {
-        let row = workspace_catalog::End {
+        let row = workspace_catalog::CommandEnd {
             exited: end.failed.is_none(),
             exit_code: Some(end.exit_code.into()),
             timed_out: end.timed_out,

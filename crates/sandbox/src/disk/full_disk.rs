@@ -211,7 +211,7 @@ impl Service {
     /// Sandboxes in which nothing runs; none if the catalog does not answer, so that others can still be
     /// stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
-        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.node).await {
+        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
             Ok(all) => all,
             Err(error) => {
                 tracing::error!(%error, "failed to list ended sandboxes on a full disk");

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use workspace_catalog::{CatalogError, Change, EventKind, Inserted, NewClaim, NewEvent, Sandbox, State};
+use workspace_catalog::{
+    CatalogError, Change, EventKind, NewClaim, NewEvent, Sandbox, SandboxInsertion, State,
+};
 use workspace_state::Cancel;
 use workspace_workspace::{Kind, Made as Workspace};
 
@@ -126,8 +128,8 @@ impl Service {
         let row = creation.row(self, &handle, State::Starting, &creation.config);
         let events = [new_sandbox_event(&row, EventKind::SandboxStarting)];
         let sandbox = match self.insert_row(creation, &row, &events, reservation).await? {
-            Inserted::New(sandbox) => *sandbox,
-            Inserted::Repeated { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
+            SandboxInsertion::New(sandbox) => *sandbox,
+            SandboxInsertion::Existing { sandbox_id } => return Ok(Created::Existing(sandbox_id)),
         };
         handle.assign(&sandbox.owner, sandbox.expires_at, &creation.config);
         self.add_handle(&handle);
@@ -198,12 +200,12 @@ impl Service {
         handle.assign(&row.owner, row.expires_at, &config);
         self.add_handle(handle);
         match self.insert_row(creation, &row, &events, reservation).await? {
-            Inserted::New(sandbox) => {
+            SandboxInsertion::New(sandbox) => {
                 self.0.pool.release(&handle.id);
                 self.activate(handle);
                 Ok(Created::New(sandbox))
             }
-            Inserted::Repeated { sandbox_id } => Ok(Created::Existing(sandbox_id)),
+            SandboxInsertion::Existing { sandbox_id } => Ok(Created::Existing(sandbox_id)),
         }
     }
 
@@ -221,12 +223,12 @@ impl Service {
         row: &workspace_catalog::NewSandbox,
         events: &[NewEvent],
         reservation: ReservationGuard<'_>,
-    ) -> Result<Inserted> {
+    ) -> Result<SandboxInsertion> {
         let sandboxes = self.0.catalog.sandboxes();
         // Otherwise a concurrent creation would count both the reservation and the row.
         let _quota_lock = self.0.quota_lock.lock().await;
         let written = match &creation.claim {
-            None => sandboxes.insert(row, events).await.map(|made| Inserted::New(Box::new(made))),
+            None => sandboxes.insert(row, events).await.map(|made| SandboxInsertion::New(Box::new(made))),
             Some(claim) => sandboxes.insert_once(row, claim, events).await,
         };
         drop(reservation);
@@ -283,7 +285,8 @@ impl Service {
 
     async fn check_quota(&self, creator: &Creator, more: u32) -> Result<()> {
         let settings = &self.0.settings;
-        let (here, own) = self.0.catalog.sandboxes().total(&settings.node, &creator.owner).await?;
+        let (here, own) =
+            self.0.catalog.sandboxes().count_for_quota(&settings.server, &creator.owner).await?;
         let (coming, own_coming) = self.0.reservations.counts(&creator.owner);
         let (coming, own_coming) = (coming as u64 + u64::from(more), own_coming as u64 + u64::from(more));
         let limit = settings.sandboxes_max;
@@ -571,7 +574,7 @@ impl Creation {
         workspace_catalog::NewSandbox {
             workspace_path: settings.workspaces.join(&handle.id).to_string_lossy().into_owned(),
             id: handle.id.clone(),
-            node: settings.node.clone(),
+            server: settings.server.clone(),
             state,
             name: self.new.name.clone(),
             unique_name: self.new.unique_name,

@@ -292,11 +292,11 @@ impl Service {
 
     /// Removes expired sandboxes, and emits events for those that expire soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
-        let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
+        let (catalog, server) = (&self.0.catalog, &self.0.settings.server);
         let time = now();
         let mut removed = 0;
         let mut removals = JoinSet::new();
-        for sandbox in catalog.sandboxes().expired(node, time).await? {
+        for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
             if sandbox.state == State::Starting {
                 continue;
@@ -316,7 +316,7 @@ impl Service {
             removed += u64::from(done.unwrap_or(false));
         }
         let soon = time + milliseconds(EXPIRY_WARNING.as_secs());
-        for sandbox in catalog.sandboxes().expired(node, soon).await? {
+        for sandbox in catalog.sandboxes().expired(server, soon).await? {
             // Emitted once: in the round in which the expiry came near.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
@@ -325,12 +325,12 @@ impl Service {
             }
         }
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
-        catalog.idempotency().forget_before(kept_since).await?;
-        catalog.command_claims().forget_before(kept_since).await?;
+        catalog.idempotency().delete_before(kept_since).await?;
+        catalog.command_claims().delete_before(kept_since).await?;
         if self.is_retention_due() {
             catalog
                 .events()
-                .forget_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
                 .await?;
         }
         Ok(removed)

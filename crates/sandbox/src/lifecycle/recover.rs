@@ -65,7 +65,7 @@ impl Service {
     pub(crate) async fn recover(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let semaphore = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
-        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let recoveries = sandboxes.into_iter().map(|sandbox| {
             let (service, semaphore, id) = (self.clone(), Arc::clone(&semaphore), sandbox.id.clone());
             let recovery = tokio::spawn(async move {
@@ -252,7 +252,7 @@ impl Service {
         };
         let (collected, sizes) = self.on_workspaces_until(cancel, collect).await?;
         let sizes: Vec<_> = sizes.into_iter().map(|(id, bytes)| (id.to_string(), bytes)).collect();
-        self.0.catalog.snapshots().measure(&sizes).await?;
+        self.0.catalog.snapshots().set_sizes(&sizes).await?;
         Ok(collected)
     }
 
@@ -269,7 +269,7 @@ impl Service {
         let recorded = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
-        let known = self.0.catalog.sandboxes().all(&self.0.settings.node).await?;
+        let known = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let deleted = self.0.cleanup_queue.ids();
         let known: HashSet<&str> = known
             .iter()

@@ -113,12 +113,12 @@ impl Service {
         // No sandbox has an id with a NUL.
         let names = ids.iter().filter(|id| !id.contains('\0') && seen.insert(id.as_str()));
         let names: Vec<String> = names.cloned().collect();
-        let mut nodes = self.0.catalog.sandboxes().nodes(scope.owner(), &names).await?;
+        let mut servers = self.0.catalog.sandboxes().servers(scope.owner(), &names).await?;
         let found = |id: String| {
-            let found = match nodes.remove(&id) {
+            let found = match servers.remove(&id) {
                 None => Err(SandboxError::NotFound { id: id.clone() }),
-                Some(node) if node != self.0.settings.node => {
-                    Err(SandboxError::Elsewhere { id: id.clone(), node })
+                Some(server) if server != self.0.settings.server => {
+                    Err(SandboxError::Elsewhere { id: id.clone(), server })
                 }
                 Some(_) => Ok(()),
             };

@@ -197,7 +197,7 @@ impl Service {
         stored: &AtomicU64,
     ) -> Result<()> {
         let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
-        let recorded = self.0.catalog.snapshots().add(owner, &id, Some(sandbox), bytes).await;
+        let recorded = self.0.catalog.snapshots().add_owner(owner, &id, Some(sandbox), bytes).await;
         if recorded.is_err() {
             self.forget_snapshot(sandbox, snapshot).await;
         }
@@ -216,7 +216,7 @@ impl Service {
 
     /// Removes a snapshot that was made for an operation which failed.
     async fn remove_unused_snapshot(&self, sandbox: &Sandbox, snapshot: &Snapshot) {
-        match self.0.catalog.snapshots().remove(Some(&sandbox.owner), &snapshot.id.to_string()).await {
+        match self.0.catalog.snapshots().remove_owner(Some(&sandbox.owner), &snapshot.id.to_string()).await {
             // Another owner has it by now.
             Ok(true) => {}
             Ok(false) => self.forget_snapshot(&sandbox.id, snapshot).await,

@@ -154,13 +154,13 @@ async fn unique_name_requires_a_name(home: &TestHome) {
 }
 
 /// Inserts rows of running sandboxes into the catalog.
-async fn insert_rows(home: &TestHome, node: &str, owner: &str, count: usize) -> Vec<String> {
+async fn insert_rows(home: &TestHome, server: &str, owner: &str, count: usize) -> Vec<String> {
     let catalog = home.catalog().await;
     let mut ids = Vec::new();
     for number in 0..count {
         let row = Row {
             id: format!("sbx-{owner}-{number}"),
-            node: node.to_owned(),
+            server: server.to_owned(),
             state: State::Running,
             name: None,
             unique_name: false,
@@ -193,9 +193,9 @@ fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::Join
 async fn batch_removals_of_one_owner_leave_permits_for_others(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { ends_slowly: true, ..StartsNothing::default() }));
     let service = start(home, home.path(), &runtime, 1).await;
-    let node = service.settings().node.clone();
-    let many = insert_rows(home, &node, "alice", 20).await;
-    let few = insert_rows(home, &node, "bob", 1).await;
+    let server = service.settings().server.clone();
+    let many = insert_rows(home, &server, "alice", 20).await;
+    let few = insert_rows(home, &server, "bob", 1).await;
     let _batches: Vec<_> = many.chunks(10).map(|ids| remove(&service, "alice", ids.to_vec())).collect();
     wait_until("eight end", async || runtime.ends.load(Ordering::SeqCst) == 8).await;
     let _batch = remove(&service, "bob", few);
@@ -205,8 +205,8 @@ async fn batch_removals_of_one_owner_leave_permits_for_others(home: &TestHome) {
 async fn batch_lookup_finds_each_sandbox_once_and_only_for_its_owner(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<StartsNothing>::default());
     let service = start(home, home.path(), &runtime, 1).await;
-    let here = insert_rows(home, &service.settings().node, "alice", 2).await;
-    let theirs = insert_rows(home, &service.settings().node, "bob", 1).await;
+    let here = insert_rows(home, &service.settings().server, "alice", 2).await;
+    let theirs = insert_rows(home, &service.settings().server, "bob", 1).await;
     let away = insert_rows(home, "elsewhere", "carol", 1).await;
     let ids = [&here[..], &here[..1], &theirs, &away, &["a\0b".to_owned()]].concat();
     let found = async |scope: &Scope| {

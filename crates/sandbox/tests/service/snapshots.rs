@@ -364,7 +364,7 @@ async fn owner_keeps_a_workspace_as_a_removable_snapshot(home: &TestHome) {
         let store = service.workspaces().store().clone();
         assert_eq!(store.restore(&id).unwrap().read("kept").unwrap(), b"keep me\n");
         assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
-        assert!(!catalog.snapshots().remove(Some("alice"), &id.to_string()).await.unwrap());
+        assert!(!catalog.snapshots().remove_owner(Some("alice"), &id.to_string()).await.unwrap());
         store.remove_snapshots(&[id]).unwrap();
     }
     assert!(service.workspaces().list().unwrap().is_empty());
