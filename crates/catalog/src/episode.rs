@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
-/// Statement that serialises transactions of the same owner on PostgreSQL, so that concurrent insertions together
-/// stay within the quota.
+/// Statement that serialises transactions of the same owner on PostgreSQL, so that concurrent insertions
+/// together stay within the quota.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
 
 /// Episode to insert.

@@ -59,7 +59,8 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection. Ids that do not exist are ignored.
+    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection. Ids that do not exist are
+    /// ignored.
     pub async fn set_sizes(&self, sizes: &[(String, u64)]) -> Result<()> {
         for sizes in sizes.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.database.begin().await?;
@@ -100,8 +101,8 @@ impl Snapshots<'_> {
         owned_ids(self.database, "snapshots", owner, ids).await
     }
 
-    /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the previous
-    /// page. Newest first, since later ids sort later.
+    /// Returns a page of the snapshots of an owner, or of all owners. `cursor` is the last snapshot of the
+    /// previous page. Newest first, since later ids sort later.
     pub async fn list(
         &self,
         owner: Option<&str>,

@@ -29,15 +29,15 @@ pub struct Settings {
     pub lazy: Option<LazyCommand>,
     /// Default lifetime of a sandbox.
     pub timeout: Duration,
-    /// Longest lifetime of a sandbox, extensions included.
+    /// Maximum lifetime of a sandbox, extensions included.
     pub lifetime: Duration,
-    /// Longest single extension.
+    /// Maximum for a single extension.
     pub extension: Duration,
-    /// Largest number of sandboxes on this server.
+    /// Maximum number of sandboxes on this server.
     pub sandboxes_max: u32,
-    /// Largest number of sandboxes of each owner.
+    /// Maximum number of sandboxes of each owner.
     pub sandboxes_per_owner: u32,
-    /// Largest number of snapshots of each owner; 0 for no limit.
+    /// Maximum number of snapshots of each owner; 0 for no limit.
     pub snapshots_per_owner: u32,
     /// Bytes of the store that the snapshots of each owner may use together.
     pub snapshot_bytes_per_owner: u64,
@@ -48,7 +48,7 @@ pub struct Settings {
     pub creations_waiting: u32,
     /// Default resource limits of a sandbox.
     pub default_resources: Resources,
-    /// Largest resource limits of a sandbox.
+    /// Maximum for the resource limits of a sandbox.
     pub max_resources: Resources,
     /// Default time limit of a command.
     pub command_timeout: Duration,
@@ -60,9 +60,9 @@ pub struct Settings {
     pub sandbox_output_kept: u64,
     /// Number of ended commands that are kept in each sandbox.
     pub commands_kept: u32,
-    /// Largest number of running commands in each sandbox, without terminals.
+    /// Maximum number of running commands in each sandbox, without terminals.
     pub commands: u32,
-    /// Largest number of open terminals in each sandbox.
+    /// Maximum number of open terminals in each sandbox.
     pub terminals: u32,
     /// Time for which a sandbox with a disconnected guest agent still counts as running.
     pub agent_grace: Duration,
@@ -75,7 +75,7 @@ pub struct Settings {
     /// Bytes of the workspaces' filesystem that stay free: if a sandbox keeps writing then, a sandbox of the
     /// owner with the largest usage is stopped.
     pub disk_reserve: u64,
-    /// Shortest time for which the workspace of a sandbox is kept that was stopped because of the disk.
+    /// Minimum time for which the workspace of a sandbox is kept that was stopped because of the disk.
     pub stopped_kept: Duration,
     /// Interval at which unused layers are removed.
     pub layers_interval: Duration,
@@ -85,7 +85,7 @@ pub struct Settings {
     pub idle_release_after: Duration,
     /// Retention of events.
     pub events_kept: Duration,
-    /// Largest size of the warm pool.
+    /// Maximum size of the warm pool.
     pub pool: u32,
     /// Fails a creation if a limit or isolation cannot be applied as requested.
     pub strict: bool,

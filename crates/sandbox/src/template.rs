@@ -25,9 +25,9 @@ const ROOT: &str = "root";
 /// Prefix of temporary directories; no template has such a name.
 const TEMPORARY_PREFIX: &str = ".unfinished-";
 const NAME_MAX: usize = 128;
-/// Largest number of files, links and directories of a template.
+/// Maximum number of files, links and directories of a template.
 const ENTRIES_MAX: u64 = 4_000_000;
-/// Largest number of bytes of names in one archive, which are kept in memory while it is read.
+/// Maximum number of bytes of names in one archive, which are kept in memory while it is read.
 const METADATA_MAX: u64 = 512 << 20;
 
 /// Reason why a template cannot be imported or removed.
@@ -54,7 +54,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    /// Error of a task that panicked or was aborted.
+    /// Returns the error of a task that panicked or was aborted.
     pub(crate) fn lost(error: tokio::task::JoinError) -> Self {
         Self::Io(io::Error::other(error))
     }

@@ -21,7 +21,7 @@ use workspace_api::sandboxes::{
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept, ReclaimPolicy, Scope};
+use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy, Scope};
 
 use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
@@ -235,12 +235,12 @@ async fn remove(
     let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
     deleted(&app, &caller, &request, &id);
     Ok(match kept {
-        Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
-        Kept::Directory(path) => {
+        KeptWorkspace::None => StatusCode::NO_CONTENT.into_response(),
+        KeptWorkspace::Directory(path) => {
             let workspace_path = Some(path.to_string_lossy().into_owned());
             Json(DeletedSandbox { id, workspace_path, snapshot: None }).into_response()
         }
-        Kept::Snapshot(snapshot) => {
+        KeptWorkspace::Snapshot(snapshot) => {
             Json(DeletedSandbox { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
                 .into_response()
         }

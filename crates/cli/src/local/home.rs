@@ -145,7 +145,7 @@ impl Home {
     /// Ends everything in it, and removes it.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _claim } = self;
-        let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
+        let holder = service.runtime().mount_holder().await.unwrap_or(Holder::Machine);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
             service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;

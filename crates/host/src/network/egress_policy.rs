@@ -59,7 +59,7 @@ impl EgressPolicy {
         let of_machine = |cidr: &Ipv4Net| own.iter().any(|own| own.contains(cidr));
         table.extend(allowed.into_iter().filter(|cidr| !of_machine(cidr)).map(|cidr| (cidr, Verdict::Allow)));
         let neighbours = match &egress.uplink {
-            Uplink::Program => None,
+            Uplink::UserMode => None,
             Uplink::Link { network, .. } => Some(network),
         };
         let denied = egress.deny.iter().chain(neighbours).chain(&own);
@@ -128,7 +128,7 @@ mod tests {
     fn policy(allow: Option<&[&str]>, deny: &[&str], own: &[&str]) -> EgressPolicy {
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
         let deny = deny.iter().map(|text| cidr(text)).collect();
-        let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::Program };
+        let egress = Egress { allow, deny, except: Vec::new(), dns: None, uplink: Uplink::UserMode };
         EgressPolicy::new(&egress, own.iter().map(|text| cidr(text)))
     }
 

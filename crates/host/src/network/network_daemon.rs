@@ -54,7 +54,7 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder)
     let router = router::create(process, holder)?;
     routes::connect_sandbox(&router, &egress.uplink)?;
     let uplink = match egress.uplink {
-        Uplink::Program => Some(UplinkProcess::start(&router, holder)?),
+        Uplink::UserMode => Some(UplinkProcess::start(&router, holder)?),
         Uplink::Link { .. } => None,
     };
     let served = set_up(router, egress).and_then(|ready| {

@@ -48,7 +48,7 @@ pub(super) struct Routes {
 /// Links a sandbox to its router. There is no route to the uplink yet.
 pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     let address = match uplink {
-        Uplink::Program => SANDBOX_ADDRESS,
+        Uplink::UserMode => SANDBOX_ADDRESS,
         Uplink::Link { name, address, .. } => {
             take_link(router, name)?;
             *address
@@ -56,10 +56,10 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     };
     let made = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
     made.context("make a link to the sandbox")?;
-    let mtu = (*uplink == Uplink::Program).then_some(MTU);
+    let mtu = (*uplink == Uplink::UserMode).then_some(MTU);
     let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
-    let only = *uplink != Uplink::Program;
+    let only = *uplink != Uplink::UserMode;
     let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, only), &change)?;
     let route = router.netlink.set_route(Table::Main, Ipv4Net::from(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
@@ -101,7 +101,7 @@ impl Routes {
     /// Links the router to the uplink. There is no route to it yet.
     pub(super) fn connect_uplink(sandbox: Netlink, router: Netlink, uplink: &Uplink) -> Result<Self> {
         let (gateway, mtu) = match uplink {
-            Uplink::Program => (UPLINK_ADDRESS, Some(MTU)),
+            Uplink::UserMode => (UPLINK_ADDRESS, Some(MTU)),
             Uplink::Link { gateway, .. } => (*gateway, None),
         };
         let link = link_index(&router, UPLINK_LINK)?;

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
     let lazy = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
     runtime.find_own_users(&settings.workspaces, &settings.sandboxes, lazy).await?;
-    let holder = runtime.mounts().await;
+    let holder = runtime.mount_holder().await;
     let (settings, owner) = (settings.clone(), runtime.owner());
     let opened = blocking(move || -> Result<Workspaces> {
         let store =

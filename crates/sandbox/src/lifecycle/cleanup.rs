@@ -14,7 +14,8 @@ use crate::retry::Backoff;
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Number of attempts to remove the files of one sandbox. After that they are left to the next garbage collection.
+/// Number of attempts to remove the files of one sandbox. After that they are left to the next garbage
+/// collection.
 const ATTEMPTS_MAX: u32 = 5;
 
 impl Service {
@@ -23,7 +24,7 @@ impl Service {
     /// its workspace.
     pub(crate) async fn queue_cleanup(&self, id: &str, owner: &str, bytes: u64) {
         let leftovers = &self.0.cleanup_queue;
-        leftovers.fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
+        leftovers.wait_for_fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
         leftovers.add(id, Leftover { owner: owner.to_owned(), bytes });
         let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
@@ -65,12 +66,12 @@ impl Service {
 
     /// Waits until the files of all sandboxes that were deleted before are removed. Returns false after the
     /// time limit.
-    pub async fn files_removed(&self, limit: Duration) -> bool {
-        self.files_removed_of(&Scope::All, limit).await
+    pub async fn wait_for_removed_files(&self, limit: Duration) -> bool {
+        self.wait_for_removed_files_of(&Scope::All, limit).await
     }
 
-    /// Waits like [`Self::files_removed`], for the sandboxes in scope only.
-    pub async fn files_removed_of(&self, scope: &Scope, limit: Duration) -> bool {
-        timeout(limit, self.0.cleanup_queue.none_of(scope)).await.is_ok()
+    /// Waits like [`Self::wait_for_removed_files`], for the sandboxes in scope only.
+    pub async fn wait_for_removed_files_of(&self, scope: &Scope, limit: Duration) -> bool {
+        timeout(limit, self.0.cleanup_queue.wait_until_none_of(scope)).await.is_ok()
     }
 }

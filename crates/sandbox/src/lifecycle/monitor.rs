@@ -39,7 +39,7 @@ const SCAN_TIME_SHARE: u32 = 20;
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
-/// Expired sandboxes that are removed at the same time.
+/// Maximum number of expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
 
 #[tonic::async_trait]
@@ -222,7 +222,7 @@ impl Service {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
         handle.keep_task(tokio::spawn(async move {
-            let ended = runtime.ended(&id, &dir).await;
+            let ended = runtime.wait_for_end(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
                 // In a task of its own: this one ends with the handle.
@@ -232,7 +232,7 @@ impl Service {
         }));
     }
 
-    /// Handles the end of all processes of a sandbox that nobody ended.
+    /// Handles the unexpected end of all processes of a sandbox.
     pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
@@ -244,7 +244,7 @@ impl Service {
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records the end of all commands of a sandbox in which nothing runs, whatever was reported of them.
+    /// Records the end of all commands of a sandbox in which nothing runs, independent of earlier reports.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {

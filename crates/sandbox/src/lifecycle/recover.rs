@@ -22,7 +22,7 @@ use crate::service::{Inner, Service, config_of};
 
 /// Result of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Expired sandboxes, and orphans.
     pub sandboxes: u64,
     /// Workspaces without a sandbox.
@@ -42,21 +42,21 @@ pub(crate) enum UnusedLayers {
     Old,
 }
 
-/// Sandboxes that are recovered at the same time.
+/// Maximum number of sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
 /// Time limit for the recovery of one sandbox before the next one begins.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time that a start waits for all sandboxes.
+/// Maximum time that a start waits for all sandboxes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
 /// Pause before the second attempt to recover a sandbox.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts to recover a sandbox.
+/// Maximum pause between two attempts to recover a sandbox.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// Most collections of the store in a row.
+/// Maximum number of collections of the store in a row.
 const GC_ROUNDS_MAX: usize = 3;
-/// Longest time that a collection waits for the files of deleted sandboxes.
+/// Maximum time that a collection waits for the files of deleted sandboxes.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
@@ -133,7 +133,7 @@ impl Service {
         }
         let id = sandbox.id.as_str();
         let _operation = self.0.operation_locks.lock(id).await;
-        let sandbox = self.current(id).await?;
+        let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
             return self.decide(&handle, &sandbox).await;
         }
@@ -195,12 +195,12 @@ impl Service {
 
     async fn resume_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
-        let missing = self.0.runtime.missing(&handle.id, &handle.dir).await?;
-        if let Err(error) = self.check_isolation(&missing) {
+        let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
+        if let Err(error) = self.check_isolation(&not_applied) {
             self.end(&handle.id, &handle.dir).await?;
             return Err(error);
         }
-        self.set_running(&handle.id, &Config { missing, ..config }).await.map(|_| ())
+        self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
     }
 
     pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
@@ -216,16 +216,16 @@ impl Service {
     }
 
     /// Removes expired sandboxes, orphans, and unreachable objects of the store.
-    pub async fn collect(&self) -> Result<Collected> {
+    pub async fn collect(&self) -> Result<CollectionReport> {
         self.cancellable(|service, cancel| async move { service.collect_now(&cancel).await }).await
     }
 
-    async fn collect_now(&self, cancel: &Cancel) -> Result<Collected> {
+    async fn collect_now(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let expired = self.expire().await?;
-        or_cancelled(cancel, self.files_removed(REMOVAL_TIMEOUT)).await?;
+        or_cancelled(cancel, self.wait_for_removed_files(REMOVAL_TIMEOUT)).await?;
         let orphans = self.clear_orphans(cancel).await?;
         let unneeded = self.collect_content(UnusedLayers::All, cancel).await?;
-        Ok(Collected {
+        Ok(CollectionReport {
             sandboxes: orphans.sandboxes + expired,
             workspaces: orphans.workspaces,
             layers: unneeded.layers,
@@ -234,7 +234,11 @@ impl Service {
     }
 
     /// Removes unused layers, and unreachable objects of the store.
-    pub(crate) async fn collect_content(&self, unused: UnusedLayers, cancel: &Cancel) -> Result<Collected> {
+    pub(crate) async fn collect_content(
+        &self,
+        unused: UnusedLayers,
+        cancel: &Cancel,
+    ) -> Result<CollectionReport> {
         let collect = move |workspaces: &Cancellable<'_>| {
             let layers = workspaces.collect(unused == UnusedLayers::All)?;
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
@@ -248,7 +252,7 @@ impl Service {
                 }
             }
             tracing::info!(layers = layers.layers, freed, "collected garbage");
-            Ok((Collected { layers: layers.layers, freed, ..Collected::default() }, sizes))
+            Ok((CollectionReport { layers: layers.layers, freed, ..CollectionReport::default() }, sizes))
         };
         let (collected, sizes) = self.on_workspaces_until(cancel, collect).await?;
         let sizes: Vec<_> = sizes.into_iter().map(|(id, bytes)| (id.to_string(), bytes)).collect();
@@ -257,8 +261,8 @@ impl Service {
     }
 
     /// Removes processes, directories and workspaces that have no row in the catalog.
-    async fn clear_orphans(&self, cancel: &Cancel) -> Result<Collected> {
-        let mut collected = Collected::default();
+    async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
+        let mut collected = CollectionReport::default();
         // Names first, rows after: a creation inserts the row before it makes the directory, or has its id in
         // the pool, and a deletion removes its files itself.
         let queued = self.0.cleanup_queue.ids();
@@ -317,7 +321,7 @@ pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     loop {
         backoff.wait().await;
         let Some(service) = service.upgrade().map(Service) else { return };
-        let sandbox = match service.current(id).await {
+        let sandbox = match service.read_row(id).await {
             Ok(sandbox) => sandbox,
             Err(SandboxError::NotFound { .. }) => return,
             Err(error) => {

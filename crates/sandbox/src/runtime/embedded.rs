@@ -14,13 +14,13 @@ use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
-use super::built_in::{BASE, listed, not_here};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access::{self, SWAP, USERS};
 use super::egress::{check_egress, no_egress};
-use super::outside::{self, SWAP, USERS};
-use super::watched::ended;
+use super::process_end::wait_for_end;
 use super::{
-    Frozen, LazyMount, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers,
-    blocking,
+    Frozen, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceUser,
+    WorkspaceUsers, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
@@ -98,7 +98,7 @@ impl Embedded {
         }
         match self.found(name)? {
             Some((_, root)) => Ok(launch::Template::Directory(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
@@ -154,7 +154,7 @@ impl Runtime for Embedded {
         NAME
     }
 
-    async fn mounts(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<Holder, String> {
         if is_gone(&self.holder()) {
             self.renew_holder().await.map_err(|error| error.to_string())?;
         }
@@ -191,7 +191,7 @@ impl Runtime for Embedded {
     }
 
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        // One that runs has what it was started with, perhaps by a server that gave it none.
+        // A running sandbox has the user that it was started with; an earlier server may have given it none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
             return own_users::of(&process)
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
@@ -200,14 +200,14 @@ impl Runtime for Embedded {
         Ok(can.then(|| self.own_users.allocate(id)))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
         let why = self.own.get().and_then(|own| own.as_ref().err());
         let shared = why.map(|why| format!("{shared} ({why})"));
-        Ok(self.unmet().await?.into_iter().chain(no_egress()).chain(shared).collect())
+        Ok(self.unmet_requirements().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         if is_gone(&holder) {
             // The next sandbox starts another one; a check of the machine does not need it.
@@ -227,7 +227,7 @@ impl Runtime for Embedded {
         Ok(unmet)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
         }
@@ -244,7 +244,7 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.why_not(&error).await),
         };
-        Ok(Started { missing: describe_missing(&launched.missing) })
+        Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
 
     fn supports_warm_pool(&self) -> bool {
@@ -267,16 +267,16 @@ impl Runtime for Embedded {
         Ok(recorded_process(dir)?.is_some_and(|process| process.is_running()))
     }
 
-    async fn missing(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    async fn not_applied(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let missing = launch::missing(&dir.process());
         missing
             .map(|missing| describe_missing(&missing))
             .map_err(|error| failed("find out what is missing", &error))
     }
 
-    async fn ended(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = recorded_process(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
-        ended(process).await.map_err(|error| failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
@@ -317,13 +317,13 @@ impl Runtime for Embedded {
         end: Option<(WorkspaceUsers, Duration)>,
     ) -> Result<Vec<WorkspaceUser>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
-        let users = move || outside::workspace_users(&holder, &process, &dir, end);
+        let users = move || container_access::workspace_users(&holder, &process, &dir, end);
         blocking(users, |error| failed(USERS, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let (holder, process) = (self.holder(), running(dir, USERS)?);
-        blocking(move || outside::deleted(&holder, &process), |error| failed(USERS, error)).await
+        blocking(move || container_access::deleted(&holder, &process), |error| failed(USERS, error)).await
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
@@ -345,11 +345,11 @@ impl Runtime for Embedded {
                 if let Some(process) = &process {
                     process.kill();
                 }
-                // What is frozen may not end before it goes on. Without its groups it is not frozen either.
+                // A frozen process may not end before it is thawed. Removing its cgroups thaws it, too.
                 if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(END_POLL, self.ended(id, dir)).await {
+                if let Ok(ended) = timeout(END_POLL, self.wait_for_end(id, dir)).await {
                     return ended;
                 }
             }
@@ -371,14 +371,14 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| failed("look for templates", &error))
+        list_templates(&self.templates).map_err(|error| failed("look for templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
 }

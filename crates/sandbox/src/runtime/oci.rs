@@ -1,4 +1,5 @@
-//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or `runsc`.
+//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or
+//! `runsc`.
 //!
 //! A sandbox's bundle is in its directory; the state of the program is in a directory of this server, so
 //! sandboxes are found again through the program.
@@ -21,14 +22,14 @@ use workspace_host::Holder;
 use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{Process, cgroup, freeze};
 
-use super::built_in::{BASE, listed, not_here};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access::{self, Container, SWAP, USERS, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
-use super::guest::{User, is_harmless};
-use super::outside::{self, Container, SWAP, USERS, first_process};
-use super::watched::ended;
+use super::guest::{User, is_safe_name};
+use super::process_end::wait_for_end;
 use super::{
-    Frozen, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser, WorkspaceUsers, blocking,
-    paused,
+    Frozen, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceUser, WorkspaceUsers,
+    blocking, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -124,7 +125,7 @@ impl Oci {
 
     /// Returns the state of a sandbox; `None` if the program does not have it.
     async fn state(&self, id: &str) -> Result<Option<State>, RuntimeError> {
-        if !is_harmless(id) {
+        if !is_safe_name(id) {
             return Ok(None);
         }
         match self.ask(&["state", id]).await? {
@@ -156,7 +157,7 @@ impl Oci {
         let pid = self.running(id).await?.ok_or_else(gone)?;
         let first = first_process(pid.as_raw_nonzero().get(), dir);
         let first = first.map_err(|error| self.failed(action, &error))?;
-        first.ok_or_else(|| self.failed(action, &outside::CANNOT))
+        first.ok_or_else(|| self.failed(action, &container_access::CANNOT))
     }
 
     /// Returns the container of a running sandbox, for an action on it.
@@ -172,7 +173,7 @@ impl Oci {
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
+        pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
         let paused = paused.and_then(|answer| answer.map_err(|complaint| self.failed(FREEZE, &complaint)));
         if let Err(error) = paused {
@@ -189,7 +190,7 @@ impl Oci {
             let resumed = self.ask(&["resume", id]).await?;
             resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
         }
-        paused::forget(dir).map_err(|error| self.failed(THAW, &error))
+        pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
@@ -212,7 +213,7 @@ impl Oci {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            ended = self.ended(start.id, start.dir) => {
+            ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
                 format!("the guest agent ended at once: {}", log_tail(start.dir))
             }
@@ -235,19 +236,19 @@ impl Oci {
     fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
         let template = self.template(start.template)?;
         let user = User::of_sandboxes();
-        user.own(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
         let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
         bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
     }
 
-    /// Directory of a template; `None` for `base`.
+    /// Returns the directory of a template; `None` for `base`.
     fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
         if name == BASE {
             return Ok(None);
         }
         match self.found(name)? {
             Some((_, root)) => Ok(Some(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
@@ -262,9 +263,9 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// Mounts of this server are visible to the program. A bundle with something else that is missing fails
-    /// at its start.
-    async fn mounts(&self) -> Result<Holder, String> {
+    /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
+    /// fails at its start.
+    async fn mount_holder(&self) -> Result<Holder, String> {
         Ok(Holder::Machine)
     }
 
@@ -273,30 +274,30 @@ impl Runtime for Oci {
         Some((uid, gid))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(no_egress().into_iter().collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
             self.check_network()?;
         }
         self.run(start).await?;
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
-        ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
@@ -311,7 +312,7 @@ impl Runtime for Oci {
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if paused::is_noted(dir).map_err(|error| self.failed(THAW, &error))? {
+        if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
         let note = dir.frozen();
@@ -319,7 +320,7 @@ impl Runtime for Oci {
     }
 
     fn can_swap_workspace(&self) -> bool {
-        outside::may_enter()
+        container_access::may_enter()
     }
 
     async fn workspace_users(
@@ -349,7 +350,7 @@ impl Runtime for Oci {
         }
         let process = self.process(id).await?;
         if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
-            // What is frozen may not end before it goes on. It may have ended all the same.
+            // A frozen process may not end before it is thawed. An error means that it has ended already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
@@ -360,7 +361,7 @@ impl Runtime for Oci {
             _ => {}
         }
         if let Some(process) = process {
-            let ended = timeout(PROGRAM_TIMEOUT, ended(process)).await;
+            let ended = timeout(PROGRAM_TIMEOUT, wait_for_end(process)).await;
             let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
@@ -376,18 +377,18 @@ impl Runtime for Oci {
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         let listed = self.ask(&["list", "--quiet"]).await?;
         let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
-        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_harmless(id)).collect())
+        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_safe_name(id)).collect())
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| self.failed("list templates", &error))
+        list_templates(&self.templates).map_err(|error| self.failed("list templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
 }
@@ -410,7 +411,7 @@ fn log_tail(dir: &SandboxDir) -> String {
     log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
 }
 
-/// Search path of the program, with directories that only root has in its own.
+/// Returns the search path of the program, with directories that only root has in its own.
 fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");

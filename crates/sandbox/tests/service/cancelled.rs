@@ -164,7 +164,7 @@ async fn cancelled_fork_makes_no_sandbox(home: &TestHome) {
     drop_when(service.fork(&alice, id, creator(), fork), async || count().await > 2).await;
     wait_until("they are gone", async || count().await == 1 && snapshots(&service) == before).await;
     assert_usable(home, &service, &view).await;
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert_eq!(service.workspaces().list().unwrap().len(), 1);
 }
 

@@ -188,7 +188,7 @@ async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
     }
     let (refused, lacks) = (
         service.create(creator(), reaching(None)).await.unwrap_err(),
-        service.runtime().lacks().await.unwrap(),
+        service.runtime().missing_features().await.unwrap(),
     );
     for program in ["pasta", "slirp4netns"] {
         sh_outside(&format!("umount /usr/bin/{program}"));

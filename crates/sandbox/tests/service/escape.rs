@@ -44,8 +44,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Copies this program into a workspace.
 pub(crate) fn bring(home: &TestHome, view: &View) {
     let program = home.workspace(view).join("attempt");
-    // Copied by another process: a child that another test forks meanwhile would keep the copy open for writing, and
-    // executing it would fail with ETXTBSY.
+    // Copied by another process: a child that another test forks meanwhile would keep the copy open for
+    // writing, and executing it would fail with ETXTBSY.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success());
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -203,7 +203,7 @@ async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
     // Neither a removal nor the change of permissions before it follows them.
     symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, Holder, LazyMount, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceUser,
+    Frozen, Holder, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceUser,
     WorkspaceUsers,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
@@ -65,16 +65,16 @@ impl Runtime for FailingRuntime {
         self.inner.name()
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.lacks().await
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.missing_features().await
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.inner.start(start).await
     }
 
-    async fn mounts(&self) -> Result<Holder, String> {
-        self.inner.mounts().await
+    async fn mount_holder(&self) -> Result<Holder, String> {
+        self.inner.mount_holder().await
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -102,8 +102,8 @@ impl Runtime for FailingRuntime {
         self.inner.is_running(id, dir).await
     }
 
-    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        self.inner.ended(id, dir).await
+    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.wait_for_end(id, dir).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {

@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{Creator, NewSandbox, ReclaimPolicy, SandboxError, Scope, Service, Settings};
 use workspace_state::NewSnapshot;
 
@@ -28,8 +28,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     on_fake_runtime![
         starts_of_one_owner_leave_permits_for_others,
-        filling_a_workspace_takes_no_start_permit,
-        filling_from_snapshots_is_limited_per_owner,
+        creating_a_workspace_takes_no_start_permit,
+        workspaces_from_snapshots_are_limited_per_owner,
         unique_name_requires_a_name,
         batch_removals_of_one_owner_leave_permits_for_others,
         batch_lookup_finds_each_sandbox_once_and_only_for_its_owner,
@@ -57,7 +57,7 @@ impl Behaviour for StartsNothing {
         }
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         if start.template == "slow" {
             self.release.notified().await;
@@ -109,7 +109,7 @@ async fn starts_of_one_owner_leave_permits_for_others(home: &TestHome) {
     }
 }
 
-async fn filling_a_workspace_takes_no_start_permit(home: &TestHome) {
+async fn creating_a_workspace_takes_no_start_permit(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { fills_slowly: true, ..StartsNothing::default() }));
     let service = start(home, home.path(), &runtime, 1).await;
     let filled = create(&service, "alice", "base");
@@ -122,7 +122,7 @@ async fn filling_a_workspace_takes_no_start_permit(home: &TestHome) {
     assert!(error.contains("it got its permit"), "{error}");
 }
 
-async fn filling_from_snapshots_is_limited_per_owner(home: &TestHome) {
+async fn workspaces_from_snapshots_are_limited_per_owner(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime(StartsNothing { fills_slowly: true, ..StartsNothing::default() }));
     // One permit for each owner.
     let service = start(home, home.path(), &runtime, 2).await;

@@ -60,7 +60,7 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
         })
         .await;
         // It needs no holder.
-        service.runtime().lacks().await.unwrap();
+        service.runtime().missing_features().await.unwrap();
     }
     // One without a snapshot, whose workspace is read with the privileges of the new holder.
     let view = create(&service).await;
@@ -86,7 +86,7 @@ async fn sandbox_created_during_a_release_works(home: &TestHome) {
             let view = service.create(creator(), NewSandbox { snapshot, ..new() }).await.unwrap();
             assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
             service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
-            assert!(service.files_removed(crate::home::TIMEOUT).await);
+            assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
         }
         over.store(true, Ordering::Relaxed);
     };
@@ -100,6 +100,6 @@ async fn resources_are_not_released_while_a_sandbox_exists(home: &TestHome) {
     assert!(!service.release_idle_resources().await.unwrap());
     assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
-    assert!(service.files_removed(crate::home::TIMEOUT).await);
+    assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
     assert!(service.release_idle_resources().await.unwrap());
 }

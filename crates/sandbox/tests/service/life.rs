@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
-use workspace_sandbox::{Creator, Kept, NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Scope};
+use workspace_sandbox::{
+    Creator, KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Scope,
+};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
 use crate::trials;
@@ -39,9 +41,9 @@ async fn sandbox_is_created_used_and_removed(home: &TestHome) {
     assert_eq!(ran.stdout, "hello\n/workspace\n");
     assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
     let id = &view.sandbox.id;
-    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), Kept::Nothing);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
     assert!(matches!(
         service.remove(&alice(), id, ReclaimPolicy::Delete).await,
@@ -224,7 +226,7 @@ async fn sandbox_can_be_removed_while_it_is_created(home: &TestHome) {
             drop(service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await);
         }
         assert_eq!(service.list(&alice(), Filter::default()).await.unwrap().1, 0);
-        assert!(service.files_removed(TIMEOUT).await);
+        assert!(service.wait_for_removed_files(TIMEOUT).await);
         assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
     }
 }
@@ -285,10 +287,10 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
     let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
-    let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
+    let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();
-    assert_eq!(collected, workspace_sandbox::Collected::default());
+    assert_eq!(collected, workspace_sandbox::CollectionReport::default());
     assert!(kept.join("file").exists());
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// reported.
 async fn has_own_users(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match own_users::probe(&holder, home.path(), false) {
         Ok(()) => {
             assert!(!missing.contains("no user ids of their own"), "{missing}");
@@ -59,7 +59,7 @@ fn user(home: &TestHome, view: &View) -> u32 {
 async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let shared = launch::owner(&service.runtime().mounts().await.unwrap());
+    let shared = launch::owner(&service.runtime().mount_holder().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
     let found = user(home, &view);
     if has_own_users(home, &service).await {
@@ -67,7 +67,7 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
         return;
     }
     assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
     assert!(shared.is_some() || missing.contains("only a server that root runs"), "{missing}");
 }
@@ -93,7 +93,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     for view in &views {
         service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
 }
 
 async fn user_ids_survive_a_restart(home: &TestHome) {
@@ -190,7 +190,7 @@ async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Sna
 
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
@@ -213,5 +213,5 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) 
         use_all(home, &service, view, &snapshot).await;
         service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
 }

@@ -182,7 +182,7 @@ async fn remove_all(service: &Service) {
 
 /// Checks that no file, process, cgroup, mount or row is left, and returns the ids that were checked.
 async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &[Process]) -> Vec<String> {
-    assert!(service.files_removed(BOUND).await);
+    assert!(service.wait_for_removed_files(BOUND).await);
     let left = |directory: &str| {
         let entries = std::fs::read_dir(home.path().join(directory)).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()

@@ -46,12 +46,13 @@ impl LongWork {
         let size = Size { cols: 80, rows: 24 };
         let request = TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into() };
         let terminal = service.open_terminal(&alice(), sandbox, request).await.unwrap();
-        service.type_in(&alice(), sandbox, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
+        service.write_terminal(&alice(), sandbox, &terminal.id, b"x=kept\n".to_vec()).await.unwrap();
         command.output(0).await.unwrap().next().await.unwrap();
         Self { sandbox: sandbox.to_owned(), command: command.id, terminal: terminal.id }
     }
 
-    /// Checks, with the next server, that the command lost no output and that the terminal has the same shell.
+    /// Checks, with the next server, that the command lost no output and that the terminal has the same
+    /// shell.
     pub(crate) async fn check(&self, service: &Service) {
         let (id, terminal) = (&self.sandbox, &self.terminal);
         let again = service.command(&alice(), id, &self.command).await.unwrap();
@@ -60,7 +61,7 @@ impl LongWork {
         assert_eq!((ran.stdout, ran.end.exit_code), (expected, 0));
         wait_for_agent(service, id).await;
         assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
-        service.type_in(&alice(), id, terminal, b"echo is-$x\n".to_vec()).await.unwrap();
+        service.write_terminal(&alice(), id, terminal, b"echo is-$x\n".to_vec()).await.unwrap();
         let mut output = service.terminal(&alice(), id, terminal).await.unwrap().output(0).await.unwrap();
         let mut shown = String::new();
         while !shown.contains("is-kept") {
@@ -179,6 +180,6 @@ async fn interrupted_removal_is_continued(home: &TestHome) {
     catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
     let service = home.start().await;
     assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.path().join("sandboxes").join(&id).exists());
 }

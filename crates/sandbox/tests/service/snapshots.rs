@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::Why;
 use workspace_sandbox::{
-    Fork, IfInUse, Kept, Kind as Provider, NewCommit, NewSandbox, ReclaimPolicy, ResourceRequest,
+    Fork, IfInUse, KeptWorkspace, Kind as Provider, NewCommit, NewSandbox, ReclaimPolicy, ResourceRequest,
     SandboxError, Scope, Service, View, WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
@@ -88,7 +88,7 @@ async fn sandbox_starts_with_its_snapshot(home: &TestHome) {
     assert_eq!(sh(&service, &other, "ls").await.stdout, "link\nread me\nsrc\n");
     for id in [&view.sandbox.id, &other.sandbox.id] {
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
-        assert!(service.files_removed(TIMEOUT).await);
+        assert!(service.wait_for_removed_files(TIMEOUT).await);
     }
     assert!(service.workspaces().list().unwrap().is_empty());
     assert!(service.workspaces().store().pins().unwrap().is_empty());
@@ -345,7 +345,8 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
         assert_eq!(snapshots(), before);
     }
     admit(home).await;
-    let Kept::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap() else {
+    let KeptWorkspace::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap()
+    else {
         panic!()
     };
     let tree = service.workspaces().store().restore(&kept).unwrap();
@@ -360,7 +361,7 @@ async fn owner_keeps_a_workspace_as_a_removable_snapshot(home: &TestHome) {
     for view in [create_from(&service, snapshot(&service).id).await, create(&service).await] {
         sh(&service, &view, "echo keep me > kept").await;
         let kept = service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
-        let Kept::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
+        let KeptWorkspace::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
         let store = service.workspaces().store().clone();
         assert_eq!(store.restore(&id).unwrap().read("kept").unwrap(), b"keep me\n");
         assert!(catalog.snapshots().owns("alice", &id.to_string()).await.unwrap());
@@ -390,7 +391,7 @@ async fn snapshot_quota_is_enforced(home: &TestHome) {
     assert_eq!(sh(&service, &view, "echo runs").await.stdout, "runs\n");
     // A caller with access to all sandboxes has no quota.
     service.commit(&Scope::All, id, NewCommit::default()).await.unwrap();
-    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), Kept::Nothing);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
 }
 
 async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
@@ -598,7 +599,7 @@ async fn sandbox_that_fills_the_disk_at_once_is_stopped(home: &TestHome) {
             assert!(found.contains(reason), "{found}");
             assert_eq!(state(&neighbour).await.state, State::Running);
             service.remove(&alice(), &greedy.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
-            assert!(service.files_removed(TIMEOUT).await);
+            assert!(service.wait_for_removed_files(TIMEOUT).await);
         }
     }
     service.remove(&alice(), &neighbour.sandbox.id, ReclaimPolicy::Delete).await.unwrap();

@@ -76,7 +76,7 @@ impl Pool {
         self.0.lock()
     }
 
-    /// Ids of the sandboxes that belong to the pool. Most are in no catalog.
+    /// Returns the ids of the sandboxes that belong to the pool. Most are in no catalog.
     pub(crate) fn ids(&self) -> BTreeSet<String> {
         self.lock().ids.clone()
     }
@@ -113,11 +113,11 @@ impl Pool {
 
     /// Returns a template of which one more sandbox should be started. `None` if the pool is full, paused or
     /// closed.
-    pub(super) fn next_template(&self, most: u32) -> Option<String> {
+    pub(super) fn next_template(&self, max_size: u32) -> Option<String> {
         let inner = self.lock();
         let paused = inner.paused_until.is_some_and(|until| until > Instant::now());
-        let there: usize = inner.ready.values().map(Vec::len).sum();
-        if inner.closed || paused || there >= most as usize {
+        let count: usize = inner.ready.values().map(Vec::len).sum();
+        if inner.closed || paused || count >= max_size as usize {
             return None;
         }
         let short = |(template, demand): (&String, &Demand)| {

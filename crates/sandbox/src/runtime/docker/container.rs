@@ -46,7 +46,7 @@ impl Parts<'_> {
             entrypoint: Some(vec![AGENT.to_owned()]),
             cmd: Some(arguments(start.id, self.transport)),
             working_dir: Some("/".to_owned()),
-            // What an image wants to be run from time to time would run beside the agent.
+            // A health check of the image would run beside the agent.
             healthcheck: Some(HealthConfig {
                 test: Some(vec!["NONE".to_owned()]),
                 ..HealthConfig::default()
@@ -93,8 +93,8 @@ impl Parts<'_> {
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
-    /// Security options. The list of system calls is that of all runtimes: the daemon's own may be older, or
-    /// disabled.
+    /// Returns the security options. The list of system calls is that of all runtimes: the daemon's own may
+    /// be older, or disabled.
     fn security(&self) -> Vec<String> {
         let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));
         std::iter::once("no-new-privileges:true".to_owned()).chain(seccomp).collect()
@@ -107,12 +107,12 @@ impl Parts<'_> {
     }
 }
 
-/// Path of the `resolv.conf` on the host.
+/// Returns the path of the `resolv.conf` on the host.
 pub(super) fn resolv_conf(start: &Start<'_>) -> PathBuf {
     start.dir.root().join("resolv.conf")
 }
 
-/// Uplink of a container in a network; `None` if the network has no gateway.
+/// Returns the uplink of a container in a network; `None` if the network has no gateway.
 pub(super) fn uplink(container: &ContainerInspectResponse, network: &str) -> Option<Uplink> {
     let networks = container.network_settings.as_ref()?.networks.as_ref()?;
     let found = networks.get(network)?;
@@ -136,15 +136,15 @@ fn writable_mount(from: &Path, to: &str) -> Mount {
     }
 }
 
-fn ulimit(name: &str, most: i64) -> ResourcesUlimits {
-    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(most), hard: Some(most) }
+fn ulimit(name: &str, max: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(max), hard: Some(max) }
 }
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Usage as the daemon reports it.
+/// Converts the usage that the daemon reports.
 pub(super) fn usage(stats: &ContainerStatsResponse) -> Usage {
     let cpu = stats.cpu_stats.as_ref().and_then(|cpu| cpu.cpu_usage.as_ref()?.total_usage);
     let memory = stats.memory_stats.as_ref().and_then(|memory| {

@@ -39,7 +39,7 @@ pub(super) fn workspace_users(
     }
 }
 
-/// Bytes of a sandbox's workspace in deleted files that are still open.
+/// Returns the bytes of a sandbox's workspace in deleted files that are still open.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
     workspace_users::deleted(holder, process)
 }
@@ -49,7 +49,7 @@ pub(super) fn may_enter() -> bool {
     geteuid().is_root()
 }
 
-/// First process of a container that others run, by its PID; `None` if it is not on this machine. The PID may
+/// Finds the first process of a container by its PID; `None` if it is not on this machine. The PID may
 /// be of another process here: a daemon may be on another machine. No other process has this sandbox's
 /// sockets.
 pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {

@@ -12,9 +12,9 @@ use super::Docker;
 use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
-    /// Returns the address for an agent that connects over the network; `None` for one that uses its socket,
-    /// because it has no network or the server no port.
-    pub(super) async fn dial(
+    /// Returns the start data of an agent that connects over TCP, with the addresses of the server; `None`
+    /// for an agent that uses its Unix socket, because it has no network or the server no port.
+    pub(super) async fn agent_address(
         &self,
         start: &Start<'_>,
         network: &str,
@@ -34,7 +34,7 @@ impl Docker {
         Ok(Some(Handover { token, addresses, name, trusted }))
     }
 
-    /// Returns the address by which a network reaches this machine.
+    /// Returns the address of this machine in a network.
     async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         let reason = match found.as_ref().map(gateway_of) {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gateway_is_found_in_what_the_daemon_says() {
+    fn ipv4_gateway_of_a_network_is_preferred() {
         let network = |gateways: &[&str]| {
             let config =
                 |gateway: &&str| IpamConfig { gateway: Some((*gateway).to_owned()), ..IpamConfig::default() };
