@@ -17,7 +17,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
-use crate::retry::Backoff;
+use crate::retry::{Backoff, retry_until_closed};
 use crate::service::{Inner, Service, config_of};
 
 /// Result of a garbage collection.
@@ -160,6 +160,21 @@ impl Service {
         }
         self.set_state(id, state, reason).await?;
         self.fail_commands(id, None, reason).await;
+        Ok(())
+    }
+
+    /// Recovers a sandbox once more. A sandbox that is gone needs no recovery.
+    async fn retry_recovery(&self, id: &str) -> Result<()> {
+        let sandbox = match self.read_row(id).await {
+            Err(SandboxError::NotFound { .. }) => return Ok(()),
+            row => row.inspect_err(|error| {
+                tracing::error!(sandbox = id, %error, "failed to read the row of a sandbox to recover");
+            })?,
+        };
+        self.recover_one(sandbox).await.inspect_err(|error| {
+            tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again");
+        })?;
+        tracing::info!(sandbox = id, "recovered a sandbox");
         Ok(())
     }
 
@@ -315,25 +330,10 @@ impl Service {
     }
 }
 
-/// Retries the recovery of a sandbox until it succeeds or the sandbox is gone.
+/// Retries the recovery of a sandbox until it succeeds, the sandbox is gone, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
-    let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
-    loop {
-        backoff.wait().await;
-        let Some(service) = service.upgrade().map(Service) else { return };
-        let sandbox = match service.read_row(id).await {
-            Ok(sandbox) => sandbox,
-            Err(SandboxError::NotFound { .. }) => return,
-            Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to read the row of a sandbox to recover");
-                continue;
-            }
-        };
-        match service.recover_one(sandbox).await {
-            Ok(()) => return tracing::info!(sandbox = id, "recovered a sandbox"),
-            Err(error) => tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again"),
-        }
-    }
+    let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
+    retry_until_closed(service, backoff, |service| async move { service.retry_recovery(id).await }).await;
 }
 
 fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
