@@ -10,6 +10,8 @@
 mod agent_address;
 mod container;
 mod image;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
