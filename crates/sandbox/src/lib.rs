@@ -57,7 +57,7 @@ pub use scope::Scope;
 pub use service::{Service, View};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
-    CommitResult, FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult,
+    SandboxCommit, FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult,
 };
 pub use stats::Stats;
 pub use workspace_workspace::{

@@ -63,7 +63,7 @@ pub struct Pause {
 
 /// A commit of a sandbox.
 #[derive(Debug, Clone)]
-pub struct CommitResult {
+pub struct SandboxCommit {
     /// The snapshot, and files that are not in it.
     pub committed: Committed,
     /// Freeze of the sandbox meanwhile.
@@ -109,7 +109,7 @@ pub struct Fork {
 #[derive(Debug, Clone)]
 pub struct ForkResult {
     /// The snapshot that they are made from.
-    pub taken: CommitResult,
+    pub taken: SandboxCommit,
     /// The new sandboxes.
     pub views: Vec<View>,
 }
@@ -128,7 +128,7 @@ impl NewCommit {
 impl Service {
     /// Makes a snapshot of a sandbox's workspace, which belongs to the owner of the sandbox. Processes keep
     /// running after it.
-    pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<CommitResult> {
+    pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<SandboxCommit> {
         new.check()?;
         let sandbox = self.find_here(scope, id).await?;
         self.check_snapshot_quota(scope, 1).await?;
@@ -154,7 +154,7 @@ impl Service {
         Ok(())
     }
 
-    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<CommitResult> {
+    async fn commit_now(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
@@ -184,7 +184,7 @@ impl Service {
             }
         }
         self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
-        Ok(CommitResult { committed, pause })
+        Ok(SandboxCommit { committed, pause })
     }
 
     /// Records the owner of a snapshot that was made in a sandbox and made the store larger by `stored`
