@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use crate::state::State;
 
-/// Result of catalog operations.
+/// Result of an operation of the catalog.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// Error of a catalog operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain most fields")]
 pub enum CatalogError {
     /// The URL is not supported. It is not part of the message, since it may contain a password.
     #[error(
@@ -25,31 +26,24 @@ pub enum CatalogError {
     File {
         /// Failed action, as an infinitive.
         action: &'static str,
-        /// Path of the file.
         path: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// The database was written by a newer version.
     #[error("the catalog has schema {found}, this version knows up to {known}\nhint: start a newer version")]
     NewerSchema {
-        /// Version of the schema.
         found: i64,
         /// Newest version known to this program.
         known: i64,
     },
     /// A text contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
     #[error("{field} holds the character NUL, which the catalog cannot keep")]
-    Nul {
-        /// Name of the field.
-        field: &'static str,
-    },
+    Nul { field: &'static str },
     /// A value does not belong to its enum.
     #[error("`{word}` is no {what}")]
     UnknownValue {
         /// Name of the enum.
         what: &'static str,
-        /// Invalid value.
         word: String,
     },
     /// The hash of a key does not have the format of one; it may be the key itself.
@@ -57,68 +51,35 @@ pub enum CatalogError {
     NotAHash,
     /// The row does not exist.
     #[error("there is no {what} `{id}`")]
-    NotFound {
-        /// Kind of the row.
-        what: &'static str,
-        /// Id of the row.
-        id: String,
-    },
+    NotFound { what: &'static str, id: String },
     /// The row exists already.
     #[error("there is a {what} `{id}` already")]
-    Exists {
-        /// Kind of the row.
-        what: &'static str,
-        /// Id of the row.
-        id: String,
-    },
+    Exists { what: &'static str, id: String },
     /// The owner has another sandbox with the same unique name.
     #[error("there is a sandbox named `{name}` already")]
-    NameTaken {
-        /// Requested name.
-        name: String,
-    },
+    NameTaken { name: String },
     /// The sandbox was changed since it was read.
     #[error("sandbox `{id}` was changed by somebody else: version {expected} was expected")]
     Conflict {
-        /// Id of the sandbox.
         id: String,
         /// Version that the caller has read.
         expected: i64,
     },
     /// The state machine of sandboxes does not allow the transition.
     #[error("sandbox `{id}` is {from} and cannot become {to}")]
-    Transition {
-        /// Id of the sandbox.
-        id: String,
-        /// Current state.
-        from: State,
-        /// Requested state.
-        to: State,
-    },
+    Transition { id: String, from: State, to: State },
     /// The command already has an exit status.
     #[error("command `{id}` has ended already")]
-    Ended {
-        /// Id of the command.
-        id: String,
-    },
+    Ended { id: String },
     /// The idempotency key was used for a different request.
     #[error("idempotency key `{key}` was used for another request")]
-    OtherRequest {
-        /// Idempotency key.
-        key: String,
-    },
+    OtherRequest { key: String },
     /// A column contains invalid JSON.
     #[error("column {column} of the catalog holds no valid JSON: {source}")]
-    Json {
-        /// Name of the column.
-        column: &'static str,
-        /// Error of the parser.
-        source: serde_json::Error,
-    },
+    Json { column: &'static str, source: serde_json::Error },
     /// The database reported an error.
     #[error("the catalog's database failed: {source}")]
     Database {
-        /// Error of the database driver.
         #[from]
         source: sqlx::Error,
     },

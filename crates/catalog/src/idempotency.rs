@@ -19,16 +19,13 @@ pub struct NewClaim {
     pub request_hash: String,
 }
 
-/// Result of a claim.
+/// Result of [`claim`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// First request with this key: create the sandbox.
-    First,
-    /// Repeated request.
-    Repeated {
-        /// Sandbox of the first request, which may still be in creation.
-        sandbox_id: String,
-    },
+    New,
+    /// Repeated request. The sandbox of the first request may still be in creation.
+    Existing { sandbox_id: String },
 }
 
 /// Queries on the table `idempotency`. [`Sandboxes::insert_once`](crate::Sandboxes::insert_once) inserts the
@@ -42,7 +39,7 @@ impl Idempotency<'_> {
     /// Returns the sandbox of an earlier request with the same key and content, which may still be in
     /// creation.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
-        found(&mut *self.database.connection().await?, claim).await
+        find(&mut *self.database.connection().await?, claim).await
     }
 
     /// Deletes the claim of a request that failed, so that it can be repeated.
@@ -53,7 +50,7 @@ impl Idempotency<'_> {
     }
 
     /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
-    pub async fn forget_before(&self, time: i64) -> Result<u64> {
+    pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM idempotency WHERE created_at < $1");
         delete.number(time).run(&mut *self.database.connection().await?).await
     }
@@ -61,26 +58,30 @@ impl Idempotency<'_> {
 
 /// Claims a key as part of a transaction. Exactly one of several concurrent requests is the first; a
 /// different request with the same key fails.
-pub(crate) async fn claim(on: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str) -> Result<Claim> {
+pub(crate) async fn claim(
+    connection: &mut AnyConnection,
+    claim: &NewClaim,
+    sandbox_id: &str,
+) -> Result<Claim> {
     let insert = Statement::new(
         "INSERT INTO idempotency (owner, key, request_hash, sandbox_id, created_at)
          VALUES ($1, $2, $3, $4, $5) ON CONFLICT (owner, key) DO NOTHING",
     );
     let insert = insert.text("owner", &claim.owner).text("key", &claim.key);
     let insert = insert.text("request_hash", &claim.request_hash).text("sandbox_id", sandbox_id);
-    if insert.number(now()).run(on).await? > 0 {
-        return Ok(Claim::First);
+    if insert.number(now()).run(connection).await? > 0 {
+        return Ok(Claim::New);
     }
-    let sandbox_id = found(on, claim).await?;
+    let sandbox_id = find(connection, claim).await?;
     let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-    Ok(Claim::Repeated { sandbox_id: sandbox_id.ok_or_else(lost)? })
+    Ok(Claim::Existing { sandbox_id: sandbox_id.ok_or_else(lost)? })
 }
 
-async fn found(on: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
+async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
     let select =
         Statement::new("SELECT request_hash, sandbox_id FROM idempotency WHERE owner = $1 AND key = $2");
     let select = select.text("owner", &claim.owner).text("key", &claim.key);
-    let Some(row) = select.optional(on).await?.map(Row) else { return Ok(None) };
+    let Some(row) = select.optional(connection).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
         return Err(CatalogError::OtherRequest { key: claim.key.clone() });
     }

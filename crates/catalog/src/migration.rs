@@ -49,16 +49,16 @@ pub(crate) async fn migrate(database: &Database) -> Result<()> {
     Ok(())
 }
 
-async fn version(on: &mut AnyConnection) -> Result<i64> {
+async fn version(connection: &mut AnyConnection) -> Result<i64> {
     let newest = Statement::new("SELECT COALESCE(MAX(version), 0) AS version FROM schema_versions");
-    let found = Row(newest.one(on).await?).number("version")?;
+    let found = Row(newest.one(connection).await?).number("version")?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known { Err(CatalogError::NewerSchema { found, known }) } else { Ok(found) }
 }
 
-async fn apply(on: &mut AnyConnection, version: i64, step: &str) -> Result<()> {
-    script(step, on).await?;
+async fn apply(connection: &mut AnyConnection, version: i64, step: &str) -> Result<()> {
+    script(step, connection).await?;
     let record = Statement::new("INSERT INTO schema_versions (version, applied_at) VALUES ($1, $2)");
-    record.number(version).number(now()).run(on).await?;
+    record.number(version).number(now()).run(connection).await?;
     Ok(())
 }

@@ -71,6 +71,16 @@ pub enum HostError {
     },
 }
 
+impl From<HostError> for io::Error {
+    /// Returns the error of a failed system call as it is, with its errno.
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::System { source, .. } => source,
+            other => Self::other(other),
+        }
+    }
+}
+
 fn and(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }

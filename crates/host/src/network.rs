@@ -37,7 +37,7 @@ mod routes;
 mod uplink;
 
 pub use allow::{Allow, AllowError, Names};
-pub use cidr::{Cidr, CidrError};
+pub use cidr::{CidrError, parse_cidr};
 pub use egress::{Egress, RESOLV_CONF, Uplink};
 
 #[cfg(target_os = "linux")]

@@ -2,8 +2,9 @@
 
 use std::io::{self, Read};
 
-/// Largest window of an archive, as a power of two. A decoder holds the window in memory, and an archive may ask for gigabytes.
-/// 8 MiB are what RFC 8878 wants every decoder to have, and what every level of `zstd` but those of `--ultra` makes do with.
+/// Maximum window of an archive, as a power of two. A decoder holds the window in memory, and an archive may
+/// ask for gigabytes. RFC 8878 requires 8 MiB of every decoder, and every level of `zstd` except those of
+/// `--ultra` needs no more.
 const WINDOW_LOG_MAX: u32 = 23;
 /// Error of zstd for an archive with a larger window.
 const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";
@@ -12,13 +13,13 @@ const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";
 pub fn zstd_reader<'a>(from: impl Read + 'a) -> io::Result<impl Read + 'a> {
     let mut decoder = zstd::Decoder::new(from)?;
     decoder.window_log_max(WINDOW_LOG_MAX)?;
-    Ok(Explained(decoder))
+    Ok(HintReader(decoder))
 }
 
-/// A reader that says how to compress an archive that it cannot read.
-struct Explained<R>(R);
+/// Reader whose error for a too large window says how to compress the archive.
+struct HintReader<R>(R);
 
-impl<R: Read> Read for Explained<R> {
+impl<R: Read> Read for HintReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer).map_err(|error| {
             if error.to_string().contains(TOO_MUCH_MEMORY) { too_much_memory() } else { error }

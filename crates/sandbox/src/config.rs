@@ -17,7 +17,7 @@ const LABEL_MAX: usize = 256;
 const ALLOWED_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES: usize = 128 << 10;
-/// Smallest limits with which anything runs.
+/// Minimum limits with which anything runs.
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
@@ -77,9 +77,9 @@ pub struct Config {
     /// Allowed destinations of egress; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_allow: Option<Vec<Allow>>,
-    /// Requested limits that could not be applied, with reasons.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub missing: Vec<String>,
+    /// Requested limits and isolation that could not be applied, with reasons.
+    #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
+    pub not_applied: Vec<String>,
     /// Snapshot that its workspace was made from, or restored to last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
@@ -107,8 +107,8 @@ impl NewSandbox {
         check_envs(&self.envs)?;
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
         if timeout.is_zero() || timeout > settings.lifetime {
-            let most = settings.lifetime.as_secs();
-            let message = format!("1 to {most} seconds are allowed; MAX_SANDBOX_LIFETIME raises the limit");
+            let max = settings.lifetime.as_secs();
+            let message = format!("1 to {max} seconds are allowed; MAX_SANDBOX_LIFETIME raises the limit");
             return Err(invalid("timeout_seconds", message));
         }
         let resources = self.resources.check(&settings.default_resources, &settings.max_resources)?;
@@ -122,7 +122,7 @@ impl NewSandbox {
             limits,
             disk: Some(resources.disk),
             egress_allow: check_network(&self.network)?,
-            missing: Vec::new(),
+            not_applied: Vec::new(),
             snapshot: self.snapshot,
             provider: None,
         };
@@ -138,19 +138,19 @@ impl ResourceRequest {
             disk: self.disk.unwrap_or(default.disk),
             processes: self.processes.unwrap_or(default.processes),
         };
-        let within = |field, value: u64, (least, most): (u64, u64), unit: &str, setting: &str| {
-            if (least..=most).contains(&value) {
+        let within = |field, value: u64, (min, max): (u64, u64), unit: &str, setting: &str| {
+            if (min..=max).contains(&value) {
                 return Ok(());
             }
-            let raise = if value > most { format!("; {setting} raises the limit") } else { String::new() };
-            Err(invalid(field, format!("{least} to {most}{unit} are allowed{raise}")))
+            let raise = if value > max { format!("; {setting} raises the limit") } else { String::new() };
+            Err(invalid(field, format!("{min} to {max}{unit} are allowed{raise}")))
         };
-        let (cpu, most) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
-        within("resources.cpu", cpu, (10, most), " thousandths of a processor", "MAX_CPU")?;
+        let (cpu, max_cpu) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
+        within("resources.cpu", cpu, (10, max_cpu), " thousandths of a processor", "MAX_CPU")?;
         within("resources.memory", resources.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
         within("resources.disk", resources.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
-        let (processes, most) = (u64::from(resources.processes), u64::from(max.processes));
-        within("resources.processes", processes, (PROCESSES_MIN.into(), most), "", "MAX_PROCESSES")?;
+        let (processes, max_processes) = (u64::from(resources.processes), u64::from(max.processes));
+        within("resources.processes", processes, (PROCESSES_MIN.into(), max_processes), "", "MAX_PROCESSES")?;
         Ok(resources)
     }
 }
@@ -165,9 +165,9 @@ fn check_network(network: &Network) -> Result<Option<Vec<Allow>>> {
     Ok(Some(allow.clone()))
 }
 
-fn check_text(field: &'static str, text: &str, longest: usize) -> Result<()> {
-    if text.is_empty() || text.len() > longest || text.chars().any(char::is_control) {
-        return Err(invalid(field, format!("1 to {longest} bytes without control characters are allowed")));
+fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
+    if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+        return Err(invalid(field, format!("1 to {max} bytes without control characters are allowed")));
     }
     Ok(())
 }

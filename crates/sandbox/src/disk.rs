@@ -2,7 +2,7 @@
 
 pub(crate) mod full_disk;
 pub(crate) mod fullness;
-pub(crate) mod measured;
 pub(crate) mod open;
 pub(crate) mod scan;
 pub(crate) mod usage;
+pub(crate) mod workspace_usage;

@@ -34,19 +34,19 @@ impl FairSemaphore {
     /// Waits for a permit. The owner's own comes first: a request that waits for it takes nothing from other
     /// owners. Fails when the semaphore is closed.
     pub(crate) async fn acquire(&self, owner: &str) -> Result<FairPermit, AcquireError> {
-        let own = self.of(owner).acquire_owned().await?;
+        let own = self.semaphore_of(owner).acquire_owned().await?;
         Ok(FairPermit { _own: own, _all: Arc::clone(&self.all).acquire_owned().await? })
     }
 
     /// Takes a permit without waiting. `None` if there is none.
     pub(crate) fn try_acquire(&self, owner: &str) -> Option<FairPermit> {
-        let own = self.of(owner).try_acquire_owned().ok()?;
+        let own = self.semaphore_of(owner).try_acquire_owned().ok()?;
         Some(FairPermit { _own: own, _all: Arc::clone(&self.all).try_acquire_owned().ok()? })
     }
 
     /// Counts the permits that an owner has, or that all owners have where this one may have more.
     pub(crate) fn used(&self, owner: &str) -> usize {
-        match self.per_owner - self.of(owner).available_permits() {
+        match self.per_owner - self.semaphore_of(owner).available_permits() {
             own if own < self.per_owner => self.total - self.all.available_permits(),
             own => own,
         }
@@ -60,7 +60,7 @@ impl FairSemaphore {
         }
     }
 
-    fn of(&self, owner: &str) -> Arc<Semaphore> {
+    fn semaphore_of(&self, owner: &str) -> Arc<Semaphore> {
         let mut owners = self.owners.lock();
         // Permits, and requests that wait for one, hold a reference to their owner's semaphore.
         owners.retain(|_, own| Arc::strong_count(own) > 1);

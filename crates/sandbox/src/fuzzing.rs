@@ -15,7 +15,7 @@ use crate::guest::listener::check_generation;
 use crate::id;
 use crate::sandbox_dir::SandboxDir;
 
-/// Largest number of items of a command's output that are read.
+/// Maximum number of items of a command's output that are read.
 const ITEMS_MAX: usize = 10_000;
 
 /// Handles messages, each behind its length, like those of a guest agent. Output is written to a directory.
@@ -57,7 +57,7 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, end.as_ref());
     assert!(running.written() >= written, "what was written became less");
-    // Input is sent, whatever the agent reported before.
+    // Input is sent independent of earlier reports of the agent.
     let _ = running.input.try_reserve(1);
 }
 

@@ -5,12 +5,12 @@
 //! kept where it outlives the server. All runtimes pass the same tests.
 
 mod actions;
-mod built_in;
+mod built_in_templates;
+mod container_access;
 mod docker;
 mod egress;
 mod guest;
-mod outside;
-mod paused;
+mod pause_note;
 mod unavailable;
 
 #[cfg(target_os = "linux")]
@@ -18,10 +18,10 @@ mod embedded;
 #[cfg(target_os = "linux")]
 mod oci;
 #[cfg(target_os = "linux")]
-mod watched;
+mod process_end;
 
 #[cfg(not(target_os = "linux"))]
-mod elsewhere;
+mod unsupported;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,17 +31,17 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 pub use docker::Docker;
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Embedded, Oci};
 #[cfg(target_os = "linux")]
 pub use embedded::Embedded;
 #[cfg(target_os = "linux")]
 pub use oci::Oci;
 pub use unavailable::Unavailable;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Embedded, Oci};
 pub use workspace_host::Holder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::network::{Allow, AllowError, Cidr, Egress, Uplink};
+pub use workspace_host::network::{Allow, AllowError, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
 use crate::guest::endpoint::ServerEndpoint;
@@ -85,11 +85,20 @@ pub enum Network {
     },
 }
 
-/// Outcome of a start.
+/// Use of the lazy view, which serves the files of snapshots before they are written, under workspaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LazyMount {
+    /// Some workspaces have the lazy view as their lowest layer.
+    Used,
+    /// No workspace has it.
+    Unused,
+}
+
+/// Result of [`Runtime::start`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Started {
-    /// Requested limits that could not be applied, with reasons.
-    pub missing: Vec<String>,
+pub struct StartResult {
+    /// Requested limits and isolation that could not be applied, with reasons.
+    pub not_applied: Vec<String>,
 }
 
 /// Template of a root filesystem.
@@ -112,11 +121,11 @@ pub struct Template {
 /// Error of a runtime.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain most fields")]
 pub enum RuntimeError {
     /// The runtime cannot be used on this machine.
     #[error("the {runtime} runtime is not usable here: {reason}")]
     Unavailable {
-        /// Name of the runtime.
         runtime: &'static str,
         /// Reason, and how to solve it.
         reason: String,
@@ -130,7 +139,6 @@ pub enum RuntimeError {
     /// There is no such template.
     #[error("there is no template `{name}`{hint}")]
     NoTemplate {
-        /// Its name.
         name: String,
         /// Hint how to get it, or empty.
         hint: String,
@@ -138,7 +146,6 @@ pub enum RuntimeError {
     /// A built-in template is not on this machine.
     #[error("template `{name}` is not on this machine{reason}; to get it: {fetch}")]
     TemplateAway {
-        /// Its name.
         name: String,
         /// Reason of a failed attempt to fetch it, or empty.
         reason: String,
@@ -148,11 +155,9 @@ pub enum RuntimeError {
     /// Something else failed.
     #[error("the {runtime} runtime cannot {action}: {reason}")]
     Failed {
-        /// Name of the runtime.
         runtime: &'static str,
         /// Action that failed, as an infinitive.
         action: &'static str,
-        /// Reason of the failure.
         reason: String,
     },
 }
@@ -160,21 +165,21 @@ pub enum RuntimeError {
 /// A program or daemon that runs sandboxes.
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
-    /// Name in settings and responses.
+    /// Returns the name in settings and responses.
     fn name(&self) -> &'static str;
 
     /// Lists features that are missing on this machine, with reasons; empty if nothing is missing.
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError>;
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError>;
 
     /// Lists limits and isolation that every sandbox would miss here, with reasons: a strict server refuses
     /// to run without them.
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
-        self.lacks().await
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
+        self.missing_features().await
     }
 
-    /// Starts a sandbox. If the server is killed meanwhile, [`Runtime::known_ids`] lists the sandbox, or nothing
-    /// is left of it.
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError>;
+    /// Starts a sandbox. If the server is killed meanwhile, [`Runtime::known_ids`] lists the sandbox, or
+    /// nothing is left of it.
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError>;
 
     /// Returns true if a sandbox can be started without a workspace, which [`Runtime::attach`] adds later.
     fn supports_warm_pool(&self) -> bool {
@@ -190,30 +195,29 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Returns the holder of the namespaces in which overlays are mounted that this runtime can give to
     /// sandboxes; an error with the reason if it cannot see such mounts.
-    async fn mounts(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<Holder, String> {
         Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
     }
 
-    /// User and group of files in a workspace; `None` for those of the server.
+    /// Returns the user and group of files in a workspace; `None` for those of the server.
     fn owner(&self) -> Option<(u32, u32)> {
         None
     }
 
-    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`, with a
-    /// `lazy` view under some. Called before anything is started; `sandboxes` holds the directories of
-    /// running ones.
+    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`. Called
+    /// before anything is started; `sandboxes` holds the directories of running ones.
     async fn find_own_users(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let _ = (workspaces, sandboxes, lazy);
         Ok(())
     }
 
-    /// User id that a sandbox has, or will have, for itself, and that its workspace is shown to; `None` where
-    /// sandboxes share one.
+    /// Returns the user id that a sandbox has, or will have, for itself, and that its workspace is shown to;
+    /// `None` where sandboxes share one.
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         let _ = (id, dir);
         Ok(None)
@@ -228,14 +232,15 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Returns true if the first process of a sandbox runs.
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError>;
 
-    /// Lists requested limits that are not applied to a running sandbox, also if another server started it.
-    async fn missing(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    /// Lists requested limits and isolation that are not applied to a running sandbox, also if another server
+    /// started it.
+    async fn not_applied(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let _ = (id, dir);
         Ok(Vec::new())
     }
 
     /// Waits until the first process has ended, or there is none.
-    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
+    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Ends everything in a sandbox and removes its state. A sandbox that does not exist is no error.
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
@@ -288,8 +293,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::USERS, reason })
     }
 
-    /// Bytes of a sandbox's workspace in deleted files that are still open. Zero where the sandbox's
-    /// processes cannot be inspected.
+    /// Returns the bytes of a sandbox's workspace in deleted files that are still open. Zero where the
+    /// sandbox's processes cannot be inspected.
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let _ = (id, dir);
         Ok(0)
@@ -321,20 +326,35 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Measures the resource usage of a sandbox.
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError>;
 
-    /// Ids of sandboxes that this runtime has state of outside their directories.
+    /// Returns the ids of sandboxes that this runtime has state of outside their directories.
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError>;
 
     /// Lists the templates that sandboxes can be made from.
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError>;
 
-    /// Environment variables of a template, if the runtime does not set them itself.
+    /// Returns the environment variables of a template, if the runtime does not set them itself.
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         let _ = template;
         Ok(BTreeMap::new())
     }
 
-    /// Templates that can be imported and removed; `None` if the runtime takes no imports.
-    fn imported(&self) -> Option<&Templates> {
+    /// Returns the templates that can be imported and removed; `None` if the runtime takes no imports.
+    fn imported_templates(&self) -> Option<&Templates> {
         None
+    }
+}
+
+/// Runs blocking work of a runtime. `failed` wraps an error of the work, or of its thread.
+async fn blocking<T, E>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    failed: impl Fn(&dyn std::fmt::Display) -> RuntimeError,
+) -> Result<T, RuntimeError>
+where
+    T: Send + 'static,
+    E: std::fmt::Display + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| failed(&error)),
+        Err(error) => Err(failed(&error)),
     }
 }

@@ -15,7 +15,7 @@ const STEPS_AT_START: u32 = 10_000;
 pub(crate) async fn forget_lost(catalog: &Catalog, node: &str, store: &Store) -> Result<(), StartError> {
     let mut behind = String::new();
     loop {
-        let names = catalog.episodes().ids_of_node(node, &behind, STEPS_AT_START).await?;
+        let names = catalog.episodes().ids_of_server(node, &behind, STEPS_AT_START).await?;
         let Some(last) = names.last() else { return Ok(()) };
         if behind.is_empty() && is_empty(store).await? {
             let path = store.path().display();
@@ -52,10 +52,10 @@ mod tests {
         let catalog =
             Catalog::open(&workspace_catalog::sqlite_url(&home.path().join("catalog"))).await.unwrap();
         let id = EpisodeId::generate().to_string();
-        let new = NewEpisode { id: &id, owner: "alice", node: "here", bytes: 1 };
-        catalog.episodes().add(&new, None).await.unwrap();
+        let new = NewEpisode { id: &id, owner: "alice", server: "here", bytes: 1 };
+        catalog.episodes().insert(&new, None).await.unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
-        let left = async || catalog.episodes().ids_of_node("here", "", 10).await.unwrap();
+        let left = async || catalog.episodes().ids_of_server("here", "", 10).await.unwrap();
         forget_lost(&catalog, "here", &store).await.unwrap();
         assert_eq!(left().await, [id]);
         store.empty_tree().unwrap().commit(workspace_state::NewSnapshot::default()).unwrap();

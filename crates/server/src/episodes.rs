@@ -16,7 +16,7 @@ use workspace_api::episodes::{
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::snapshots::PageQuery;
-use workspace_catalog::{EpisodeUsage, NewEpisode};
+use workspace_catalog::{EpisodeInsertion, EpisodeUsage, NewEpisode};
 use workspace_sandbox::Scope;
 use workspace_state::{
     Durability, Episode as Record, EpisodeId, EpisodeSummary, Snapshot, SnapshotId, Store,
@@ -191,10 +191,10 @@ async fn keep(
     record: Record,
 ) -> Result<Record, ApiError> {
     let (id, bytes) = (record.id.to_string(), json_len(&record) as u64);
-    let node = &app.sandboxes.settings().node;
-    let new = NewEpisode { id: &id, owner: &owner, node, bytes };
-    let refused = app.catalog.episodes().add(&new, limit).await?;
-    if let (Some(usage), Some(limit)) = (refused, limit) {
+    let server = &app.sandboxes.settings().server;
+    let new = NewEpisode { id: &id, owner: &owner, server, bytes };
+    let insertion = app.catalog.episodes().insert(&new, limit).await?;
+    if let (EpisodeInsertion::OverLimit(usage), Some(limit)) = (insertion, limit) {
         return Err(limit_exceeded(&owner, usage, limit));
     }
     let store = app.store.clone();
@@ -204,7 +204,7 @@ async fn keep(
     });
     let put = put.await;
     if put.is_err()
-        && let Err(error) = app.catalog.episodes().remove(Some(node), std::slice::from_ref(&id)).await
+        && let Err(error) = app.catalog.episodes().remove(Some(server), std::slice::from_ref(&id)).await
     {
         tracing::warn!(episode = id, %error, "failed to remove the record of an episode that was not stored");
     }
@@ -285,7 +285,7 @@ async fn remove(
     });
     let Some(links) = links.await? else {
         // A step that is not in the store does not count. It may be in the store of another server.
-        app.catalog.episodes().remove(Some(&app.sandboxes.settings().node), &[id.to_string()]).await?;
+        app.catalog.episodes().remove(Some(&app.sandboxes.settings().server), &[id.to_string()]).await?;
         return Err(no_episode(&text));
     };
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();

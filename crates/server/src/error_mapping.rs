@@ -48,9 +48,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::AgentAway { id } => {
                 Self::new(error_codes::AGENT_UNAVAILABLE, message).detail("sandboxId", id)
             }
-            SandboxError::Elsewhere { id, node } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
+            SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
-                .detail("node", node),
+                .detail("node", server),
             SandboxError::TooMany { limit, setting, .. } => {
                 Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
                     .detail("limit", limit)

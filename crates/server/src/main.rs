@@ -151,7 +151,7 @@ async fn announce(started: &Started) {
 async fn runtime(started: &Started) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
-    match runtime.lacks().await {
+    match runtime.missing_features().await {
         Ok(lacks) if lacks.is_empty() => format!("{name}, as RUNTIME says; nothing is missing here"),
         Ok(lacks) => format!("{name}, as RUNTIME says; {}", lacks.join("; ")),
         Err(error) => format!("{name}, as RUNTIME says, but it cannot be used: {error}"),

@@ -20,8 +20,7 @@ use workspace_api::processes::{
     RunCommand, StartedCommand,
 };
 use workspace_catalog::NewClaim;
-use workspace_sandbox::Run as Begun;
-use workspace_sandbox::{CommandHandle, Piece, RunRequest, Scope, Service, Stream};
+use workspace_sandbox::{AfterInput, CommandHandle, CommandStart, Piece, RunRequest, Scope, Service, Stream};
 
 use crate::app::App;
 use crate::audit::Entry;
@@ -100,13 +99,13 @@ async fn run(
         block: order.overflow == Overflow::Block,
     };
     let command = match app.sandboxes.run_once(&scope, &id, wanted, claim).await? {
-        Begun::Started(command) => {
+        CommandStart::New(command) => {
             let sandbox_id = Some(id.clone());
             app.audit.record(Entry { sandbox_id, ..Entry::by("command.run", &caller, &request, details) });
             command
         }
         // What was begun once is told of once.
-        Begun::Repeated(command) => command,
+        CommandStart::Existing(command) => command,
     };
     if order.background {
         return Ok((StatusCode::ACCEPTED, Json(StartedCommand { command_id: command.id })).into_response());
@@ -356,7 +355,8 @@ async fn input(
     };
     // What was written may be secret; how much is not.
     let details = json!({ "command_id": command, "bytes": data.len(), "close": order.close });
-    app.sandboxes.input(&scope(&caller), &id, &command, data, order.close).await?;
+    let after = if order.close { AfterInput::Close } else { AfterInput::KeepOpen };
+    app.sandboxes.input(&scope(&caller), &id, &command, data, after).await?;
     app.audit
         .record(Entry { sandbox_id: Some(id), ..Entry::by("command.input", &caller, &request, details) });
     Ok(StatusCode::NO_CONTENT)

@@ -91,7 +91,7 @@ async fn resize(
 ) -> Result<StatusCode, ApiError> {
     let size = Size { cols: order.cols, rows: order.rows };
     app.sandboxes
-        .resize(&scope(&caller), &id, &pty, size)
+        .resize_terminal(&scope(&caller), &id, &pty, size)
         .await
         .map_err(|error| socket::closed(error, &pty))?;
     record(&app, &caller, &request, "pty.resized", &id, &pty);

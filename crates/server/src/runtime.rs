@@ -28,7 +28,7 @@ pub(crate) async fn service(
             Arc::new(unavailable(settings, &error)?)
         }
     };
-    let settings = workspace_sandbox::Settings { node, ..of(settings) };
+    let settings = workspace_sandbox::Settings { server: node, ..of(settings) };
     Service::start_with(settings, catalog, runtime, port).await
 }
 

@@ -21,7 +21,7 @@ use workspace_api::sandboxes::{
     ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, UpdateSandbox,
 };
 use workspace_catalog::{Filter, State as SandboxState};
-use workspace_sandbox::{Creator, FORKS_MAX, Kept};
+use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
 use conversion::{Choices, check_logs, new_sandbox, sandbox_to_api, stats_to_api};
 
@@ -138,7 +138,7 @@ async fn list(
     Query(query): Query<ListSandboxesQuery>,
 ) -> Result<Json<SandboxList>, ApiError> {
     let (page, limit) = (query.page.unwrap_or(1), query.limit.unwrap_or(20));
-    let behind = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
+    let cursor = query.cursor.as_deref().map(|cursor| parse_cursor(cursor, query.page)).transpose()?;
     if page == 0 || !(1..=workspace_catalog::LIMIT_MAX).contains(&limit) {
         let message = "pages begin with 1, and have 1 to 100 sandboxes";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message));
@@ -148,7 +148,7 @@ async fn list(
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, behind, page, limit };
+    let filter = Filter { owner: None, state, name_prefix: query.name_prefix, labels, cursor, page, limit };
     let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = views.last().filter(|_| views.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
@@ -221,19 +221,23 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
-    let kept = app.sandboxes.remove(&scope(&caller), &id, query.keep_workspace).await?;
+    let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
     deleted(&app, &caller, &request, &id);
     Ok(match kept {
-        Kept::Nothing => StatusCode::NO_CONTENT.into_response(),
-        Kept::Directory(path) => {
+        KeptWorkspace::None => StatusCode::NO_CONTENT.into_response(),
+        KeptWorkspace::Directory(path) => {
             let workspace_path = Some(path.to_string_lossy().into_owned());
             Json(DeletedSandbox { id, workspace_path, snapshot: None }).into_response()
         }
-        Kept::Snapshot(snapshot) => {
+        KeptWorkspace::Snapshot(snapshot) => {
             Json(DeletedSandbox { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
                 .into_response()
         }
     })
+}
+
+fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
+    if keep_workspace { ReclaimPolicy::Keep } else { ReclaimPolicy::Delete }
 }
 
 fn deleted(app: &App, caller: &Caller, request: &RequestId, id: &str) {
@@ -261,7 +265,8 @@ async fn remove_many(
     let found = app.sandboxes.find_many(&scope, order.ids).await?;
     drop(permit);
     let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for (id, removed) in app.sandboxes.remove_many(&scope, found, order.keep_workspace).await {
+    let policy = reclaim_policy(order.keep_workspace);
+    for (id, removed) in app.sandboxes.remove_many(&scope, found, policy).await {
         match removed {
             Ok(_) => {
                 deleted(&app, &caller, &request, &id);

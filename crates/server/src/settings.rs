@@ -17,8 +17,8 @@ pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
 pub use value::{
     Count, Cpus, DatabaseUrl, DockerHost, GuestTransport, HostPort, Isolation, LogFilter, LogFormat,
-    Milliseconds, Network, NetworkName, Networks, NfsMode, Origins, Patterns, Program, ProviderChoice,
-    Ranges, RuntimeKind, Secret, Size, Switch,
+    Milliseconds, NetworkName, Networks, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges,
+    RuntimeKind, Secret, Size, Switch,
 };
 
 /// A setting as it is declared.

@@ -138,8 +138,8 @@ async fn remove(
     // The workspace of a sandbox that was just deleted may still be there, and hold on to the snapshot. Nobody waits for the
     // sandboxes of other owners.
     let scope = scope(&caller);
-    app.sandboxes.files_removed_of(&scope, DELETED_TIMEOUT).await;
-    let id = app.snapshots().remove(&scope, &id).await?;
+    app.sandboxes.wait_for_removed_files_of(&scope, DELETED_TIMEOUT).await;
+    let id = app.snapshots().remove_owner(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)

@@ -36,7 +36,7 @@ pub(crate) fn part() -> Part {
 ))]
 async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStats>, ApiError> {
     caller.require_admin()?;
-    let counts = app.catalog.sandboxes().counts(&app.sandboxes.settings().node).await?;
+    let counts = app.catalog.sandboxes().count_by_state(&app.sandboxes.settings().server).await?;
     let of = |wanted| counts.iter().filter(|(state, _)| *state == wanted).map(|(_, count)| count).sum();
     Ok(Json(SystemStats {
         sandboxes: SandboxCounts {

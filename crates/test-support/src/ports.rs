@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Ports below those that the kernel gives to outgoing connections, which could take one while a server is down.
+/// Ports below those that the kernel gives to outgoing connections, which could take one while a server is
+/// down.
 const STABLE: std::ops::Range<u32> = 12_000..32_000;
 
 /// Returns a port on which nobody listens. Each process, and each test in it, begins its search at another one.

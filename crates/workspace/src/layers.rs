@@ -30,7 +30,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use workspace_host::Holder;
 use workspace_host::disk_usage::measure;
-use workspace_host::{HostError, overlay};
+use workspace_host::overlay;
 use workspace_state::{
     Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
     WriteLimit, materialize, platform,
@@ -549,10 +549,7 @@ fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
 
 /// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    overlay::remove_tree(&Holder::Machine, path).map_err(|error| match error {
-        HostError::System { source, .. } => source,
-        other => io::Error::other(other),
-    })
+    Ok(overlay::remove_tree(&Holder::Machine, path)?)
 }
 
 /// Replaces a file atomically. If several threads do so at once, the last one wins.

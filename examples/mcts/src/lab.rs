@@ -9,7 +9,7 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::Holder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
-    Creator, NewCommit, NewSandbox, Piece, RunRequest, Scope, Service, Settings, Stream,
+    Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings, Stream,
 };
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
@@ -65,7 +65,7 @@ impl Lab {
             NewSandbox { template: "base".to_owned(), snapshot: Some(snapshot), ..NewSandbox::default() };
         let id = self.service.create(creator, new).await?.sandbox.id;
         let tried = self.try_in(&id, edit).await;
-        self.service.remove(&Scope::All, &id, false).await?;
+        self.service.remove(&Scope::All, &id, ReclaimPolicy::Delete).await?;
         tried
     }
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use workspace_sandbox::{End, Piece, RunRequest, SandboxError, Service, Stream};
+use workspace_sandbox::{AfterInput, End, Piece, RunRequest, SandboxError, Service, Stream};
 
 use super::{Over, SCOPE};
 use crate::error::{CommandError, Result};
@@ -104,11 +104,16 @@ async fn pass(
     given: &mut mpsc::Receiver<Vec<u8>>,
 ) -> Result<()> {
     while let Some(piece) = given.recv().await {
-        if !give(async |data| service.input(&SCOPE, sandbox, command, data, false).await, &piece).await? {
+        if !give(
+            async |data| service.input(&SCOPE, sandbox, command, data, AfterInput::KeepOpen).await,
+            &piece,
+        )
+        .await?
+        {
             return Ok(());
         }
     }
-    match service.input(&SCOPE, sandbox, command, Vec::new(), true).await {
+    match service.input(&SCOPE, sandbox, command, Vec::new(), AfterInput::Close).await {
         Err(SandboxError::CommandEnded { .. } | SandboxError::InputClosed { .. }) => Ok(()),
         done => Ok(done?),
     }

@@ -13,8 +13,8 @@ use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;
 use workspace_sandbox::{
-    CommitResult, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, Resources, SandboxError, Service,
-    Settings, WorkspaceError,
+    CommitResult, Creator, LazyCommand, Materialize, NewCommit, NewSandbox, ReclaimPolicy, Resources,
+    SandboxError, Service, Settings, WorkspaceError,
 };
 use workspace_state::{SnapshotId, Store};
 
@@ -145,10 +145,10 @@ impl Home {
     /// Ends everything in it, and removes it.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _claim } = self;
-        let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
+        let holder = service.runtime().mount_holder().await.unwrap_or(Holder::Machine);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
-            service.remove(&SCOPE, &view.sandbox.id, false).await?;
+            service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;
         }
         service.close().await;
         catalog.close().await;

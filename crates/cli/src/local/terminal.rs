@@ -47,7 +47,7 @@ pub(crate) async fn run(
                     done?;
                     typed = true;
                 }
-                _ = resized.recv() => drop(service.resize(&SCOPE, sandbox, &handle.id, size()).await),
+                _ = resized.recv() => drop(service.resize_terminal(&SCOPE, sandbox, &handle.id, size()).await),
                 signal = signals.next() => break Over::Asked(signal),
                 () = &mut limit, if !timed_out => {
                     timed_out = true;
@@ -78,7 +78,7 @@ async fn type_all(
     keys: &mut mpsc::Receiver<Vec<u8>>,
 ) -> Result<()> {
     while let Some(keys) = keys.recv().await {
-        if !give(async |keys| service.type_in(&SCOPE, sandbox, terminal, keys).await, &keys).await? {
+        if !give(async |keys| service.write_terminal(&SCOPE, sandbox, terminal, keys).await, &keys).await? {
             break;
         }
     }

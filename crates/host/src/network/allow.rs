@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use super::cidr::{Cidr, CidrError};
+use super::cidr::{CidrError, parse_cidr};
 
 /// Maximum length of a host name, in bytes.
 const NAME_MAX: usize = 253;
@@ -16,7 +17,7 @@ const LABEL_MAX: usize = 63;
 #[serde(try_from = "String", into = "String")]
 pub enum Allow {
     /// Any address in this range.
-    Addresses(Cidr),
+    Addresses(Ipv4Net),
     /// Addresses that these names resolve to.
     Names(Names),
 }
@@ -65,7 +66,7 @@ impl FromStr for Allow {
         if text.contains([':', '/']) || last.bytes().all(|byte| byte.is_ascii_digit()) && !last.is_empty() {
             let letters = text.bytes().any(|byte| byte.is_ascii_alphabetic());
             // With a letter it is a URL, or a name with a port. IPv6 addresses have letters, too.
-            return match text.parse() {
+            return match parse_cidr(text) {
                 Err(_) if letters && !text.contains("::") => Err(AllowError::Name(text.to_owned())),
                 addresses => Ok(Self::Addresses(addresses?)),
             };

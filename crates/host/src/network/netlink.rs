@@ -12,12 +12,11 @@ use linux_raw_sys::netlink::{
     FR_ACT_TO_TBL, FRA_DPORT_RANGE, FRA_DST, FRA_IP_PROTO, IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE,
     NDTA_NAME, NDTA_PARMS, NDTPA_IFINDEX, NDTPA_PROXY_DELAY, RTNH_F_ONLINK,
 };
+use ipnet::Ipv4Net;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
-
-use super::cidr::Cidr;
 
 /// Maximum size of a packet from the kernel.
 const REPLY_MAX: usize = 64 << 10;
@@ -219,7 +218,7 @@ impl Netlink {
     }
 
     /// Sets the route to a range. Replaces the route to exactly that range.
-    pub(super) fn set_route(&self, table: Table, range: Cidr, hop: Hop) -> io::Result<()> {
+    pub(super) fn set_route(&self, table: Table, range: Ipv4Net, hop: Hop) -> io::Result<()> {
         let (kind, scope, flags) = match hop {
             // The gateway is reachable over the link although no route leads to it.
             Hop::Gateway { .. } => (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE, RTNH_F_ONLINK),
@@ -227,11 +226,12 @@ impl Netlink {
             Hop::Unreachable => (libc::RTN_UNREACHABLE, libc::RT_SCOPE_UNIVERSE, 0),
         };
         let protocol = libc::RTPROT_STATIC;
-        let mut header = vec![libc::AF_INET as u8, range.bits(), 0, 0, table.number(), protocol, scope, kind];
+        let mut header =
+            vec![libc::AF_INET as u8, range.prefix_len(), 0, 0, table.number(), protocol, scope, kind];
         header.extend(flags.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         let mut message = Message::new(libc::RTM_NEWROUTE, flags, &header);
-        message.attribute(libc::RTA_DST, &range.address().octets());
+        message.attribute(libc::RTA_DST, &range.addr().octets());
         if let Hop::Gateway { address, .. } = hop {
             message.attribute(libc::RTA_GATEWAY, &address.octets());
         }
@@ -267,13 +267,14 @@ impl Netlink {
     }
 
     /// Returns the ranges that are local to this network namespace, or broadcast on one of its links.
-    pub(super) fn local_ranges(&self) -> io::Result<Vec<Cidr>> {
+    pub(super) fn local_ranges(&self) -> io::Result<Vec<Ipv4Net>> {
         // Without this, a host with a full routing table would return all of it.
         self.enable_strict_check()?;
         let mut header = [0; 12];
         (header[0], header[4]) = (libc::AF_INET as u8, libc::RT_TABLE_LOCAL);
         let routes = self.request(Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &header))?;
-        let mut own: Vec<Cidr> = routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
+        let mut own: Vec<Ipv4Net> =
+            routes.iter().filter_map(|(kind, body)| local_range(*kind, body)).collect();
         // The addresses of links in a VRF are in the tables of that VRF.
         let header = [libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0];
         let addresses = self.request(Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &header))?;
@@ -329,21 +330,21 @@ impl Netlink {
 }
 
 /// Returns the range of a route to this host or to a broadcast address.
-fn local_range(kind: u16, body: &[u8]) -> Option<Cidr> {
+fn local_range(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (header, attributes) = body.split_at_checked(12)?;
     let own = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
     if kind != libc::RTM_NEWROUTE || !own.contains(&header[7]) {
         return None;
     }
     let address = find(attributes, libc::RTA_DST).and_then(address).unwrap_or(Ipv4Addr::UNSPECIFIED);
-    Some(Cidr::new(address, header[1]))
+    Ipv4Net::new(address, header[1]).ok().map(|range| range.trunc())
 }
 
 /// Returns the address in an address message.
-fn local_address(kind: u16, body: &[u8]) -> Option<Cidr> {
+fn local_address(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (_, attributes) = body.split_at_checked(8)?;
     let found = find(attributes, libc::IFA_LOCAL).filter(|_| kind == libc::RTM_NEWADDR)?;
-    address(found).map(Cidr::one)
+    address(found).map(Ipv4Net::from)
 }
 
 fn address(bytes: &[u8]) -> Option<Ipv4Addr> {

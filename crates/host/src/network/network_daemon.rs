@@ -6,12 +6,12 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cidr::Cidr;
 use super::egress::{Egress, Uplink};
 use super::egress_policy::{EgressPolicy, Verdict};
 use super::host_addresses;
@@ -54,7 +54,7 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder)
     let router = router::create(process, holder)?;
     routes::connect_sandbox(&router, &egress.uplink)?;
     let uplink = match egress.uplink {
-        Uplink::Program => Some(UplinkProcess::start(&router, holder)?),
+        Uplink::UserMode => Some(UplinkProcess::start(&router, holder)?),
         Uplink::Link { .. } => None,
     };
     let served = set_up(router, egress).and_then(|network| {
@@ -103,7 +103,7 @@ fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
 }
 
 /// Returns the ranges of the host and of the router.
-fn host_ranges() -> io::Result<Vec<Cidr>> {
+fn host_ranges() -> io::Result<Vec<Ipv4Net>> {
     let mut own = host_addresses::addresses()?;
     own.push(ROUTER_NETWORK);
     Ok(own)

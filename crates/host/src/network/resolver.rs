@@ -9,13 +9,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::allow::{Allow, Names};
-use super::cidr::Cidr;
 use super::dns::{self, Question, ResponseCode};
 use super::egress_policy::{EgressPolicy, Refused, Verdict};
 use super::host_addresses;
@@ -69,7 +69,7 @@ impl Resolver {
     }
 
     /// Denies further ranges of the host.
-    pub(super) fn deny(&self, own: Vec<Cidr>) -> io::Result<()> {
+    pub(super) fn deny(&self, own: Vec<Ipv4Net>) -> io::Result<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         policy.deny(own).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
     }
@@ -114,7 +114,7 @@ impl Resolver {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
             match policy.allow(address) {
-                Ok(true) => self.routes.set(Cidr::one(address), Verdict::Allow).ok()?,
+                Ok(true) => self.routes.set(Ipv4Net::from(address), Verdict::Allow).ok()?,
                 Ok(false) | Err(Refused::Denied) => {}
                 Err(Refused::TooMany) => return None,
             }

@@ -4,7 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd as _;
 
-use super::cidr::Cidr;
+use ipnet::Ipv4Net;
+
 use super::egress::Uplink;
 use super::egress_policy::Verdict;
 use super::netlink::{AddressScope, Hop, LinkChange, Netlink, Table};
@@ -19,7 +20,7 @@ pub(super) const UPLINK_LINK: &str = "outside";
 const GUEST_LINK: &str = "eth0";
 
 /// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
-pub(super) const ROUTER_NETWORK: Cidr = Cidr::new(Ipv4Addr::new(192, 88, 99, 0), 24);
+pub(super) const ROUTER_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 88, 99, 0), 24);
 /// Address of the router on the link to the sandbox.
 const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
 /// Address of the uplink program; `slirp4netns` takes the second one of its network.
@@ -47,7 +48,7 @@ pub(super) struct Routes {
 /// Links a sandbox to its router. There is no route to the uplink yet.
 pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     let address = match uplink {
-        Uplink::Program => SANDBOX_ADDRESS,
+        Uplink::UserMode => SANDBOX_ADDRESS,
         Uplink::Link { name, address, .. } => {
             take_link(router, name)?;
             *address
@@ -55,12 +56,12 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     };
     let added = router.sandbox.add_pair(GUEST_LINK, SANDBOX_LINK, router.namespace.as_fd());
     added.context("add a link to the sandbox")?;
-    let mtu = (*uplink == Uplink::Program).then_some(MTU);
+    let mtu = (*uplink == Uplink::UserMode).then_some(MTU);
     let change = LinkChange { up: true, forwarding: true, mtu, ..LinkChange::default() };
     // A gateway of a real network may not answer ARP requests from an address that it does not know.
-    let scope = if *uplink == Uplink::Program { AddressScope::Universe } else { AddressScope::Host };
+    let scope = if *uplink == Uplink::UserMode { AddressScope::Universe } else { AddressScope::Host };
     let link = prepare(&router.netlink, SANDBOX_LINK, (ROUTER_ADDRESS, scope), &change)?;
-    let route = router.netlink.set_route(Table::Main, Cidr::one(address), Hop::Link(link));
+    let route = router.netlink.set_route(Table::Main, Ipv4Net::from(address), Hop::Link(link));
     route.context("set a route to the sandbox")?;
     let change = LinkChange { up: true, mtu, ..LinkChange::default() };
     prepare(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
@@ -100,7 +101,7 @@ impl Routes {
     /// Links the router to the uplink. There is no route to it yet.
     pub(super) fn connect_uplink(sandbox: Netlink, router: Netlink, uplink: &Uplink) -> Result<Self> {
         let (gateway, mtu) = match uplink {
-            Uplink::Program => (UPLINK_ADDRESS, Some(MTU)),
+            Uplink::UserMode => (UPLINK_ADDRESS, Some(MTU)),
             Uplink::Link { gateway, .. } => (*gateway, None),
         };
         let link = link_index(&router, UPLINK_LINK)?;
@@ -116,7 +117,7 @@ impl Routes {
     }
 
     /// Sets the verdict on a range, in both namespaces.
-    pub(super) fn set(&self, range: Cidr, verdict: Verdict) -> io::Result<()> {
+    pub(super) fn set(&self, range: Ipv4Net, verdict: Verdict) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
             let hop = match verdict {
                 Verdict::Allow => side.gateway,
@@ -130,7 +131,7 @@ impl Routes {
     /// Allows one TCP port of the host, whatever the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
-            side.netlink.set_route(Table::Exceptions, Cidr::one(*to.ip()), side.gateway)?;
+            side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;
             side.netlink.add_exception_rule(to)?;
         }
         Ok(())

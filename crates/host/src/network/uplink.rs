@@ -93,7 +93,7 @@ impl Program {
 
     /// Builds the command. It maps neither ports of the host into the sandbox nor the other way round.
     fn command(&self, namespace: &str) -> Command {
-        let bits = ROUTER_NETWORK.bits();
+        let bits = ROUTER_NETWORK.prefix_len();
         let (program, args) = match self {
             Self::Pasta(program) => {
                 let nothing =

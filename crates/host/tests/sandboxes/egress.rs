@@ -129,7 +129,7 @@ fn egress(allow: Option<&[&str]>) -> Egress {
         deny: vec!["169.254.0.0/16".parse().unwrap()],
         except: Vec::new(),
         dns: Some(DNS_SERVER.parse().unwrap()),
-        uplink: Uplink::Program,
+        uplink: Uplink::UserMode,
     }
 }
 

@@ -36,7 +36,7 @@ impl KeptOutput {
         is_news && found.saturating_add(printed) > limit
     }
 
-    /// Bytes at the last measurement.
+    /// Returns the bytes at the last measurement.
     pub(crate) fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
@@ -77,7 +77,7 @@ impl KeptOutput {
     }
 }
 
-/// Bytes of output in the directory of a sandbox.
+/// Returns the bytes of output in the directory of a sandbox.
 pub(crate) fn kept(dir: &SandboxDir) -> io::Result<u64> {
     let segments = output::all_segments(File::open(dir.output())?)?;
     Ok(segments.iter().map(|segment| segment.bytes).sum())
@@ -111,7 +111,7 @@ mod tests {
         write(&dir.output(), "cmd-1");
         output.measure(&dir).unwrap();
         assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
-        // What is being removed is not measured meanwhile.
+        // Output that is being trimmed is not measured meanwhile.
         assert!(output.begin());
         write(&dir.output(), "cmd-2");
         let before = output.found();

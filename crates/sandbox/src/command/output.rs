@@ -53,7 +53,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Offset behind the piece; `None` for the end.
+    /// Returns the offset after the piece; `None` for the end.
     fn end_offset(&self) -> Option<u64> {
         match self {
             Self::Data { offset, data, .. } => Some(offset + data.len() as u64),
@@ -145,7 +145,7 @@ impl Output {
             // A caller that asks for more has consumed the former pieces. Sent each time: the agent may have
             // reconnected.
             if let Some((handle, running)) = &self.running {
-                handle.output_read(running, self.returned).await;
+                handle.report_read_offset(running, self.returned).await;
             }
             let stale = self.reading.is_some();
             let mut pieces = match (self.found.take(), &end) {
@@ -182,7 +182,7 @@ impl Output {
                 return Ok(Some(pieces));
             }
             let has_progress = match &self.running {
-                Some((handle, running)) => handle.changed(running, &mut self.progress).await?,
+                Some((handle, running)) => handle.wait_for_progress(running, &mut self.progress).await?,
                 None => self.progress.changed().await.is_ok(),
             };
             if !has_progress {
@@ -217,7 +217,8 @@ impl Output {
         self.ended
     }
 
-    /// Reason why a command could not be run. It is not in the files; the agent reports it at the same time.
+    /// Returns the reason why a command could not be run. It is not in the files; the agent reports it at the
+    /// same time.
     async fn failure_reason(&mut self, exit_code: i32) -> Option<String> {
         if !matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND) {
             return None;

@@ -111,7 +111,8 @@ impl Service {
         if request.commands.iter().all(|progress| handle.commands.get(&progress.command_id).is_some()) {
             return;
         }
-        let started: HashSet<String> = match self.0.catalog.commands().newest(&handle.id, u32::MAX).await {
+        let started: HashSet<String> = match self.0.catalog.commands().newest_ids(&handle.id, u32::MAX).await
+        {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
                 // Better one command too many than a running one that is never reported again.

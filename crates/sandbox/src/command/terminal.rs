@@ -68,7 +68,7 @@ impl Service {
         sandbox: &str,
         request: TerminalRequest,
     ) -> Result<CommandHandle> {
-        let handle = self.running(scope, sandbox).await?;
+        let handle = self.find_running(scope, sandbox).await?;
         let (cols, rows) = request.size.check()?;
         let usual = if request.command.is_some() { LINE_SHELL } else { SHELL };
         let (shell, cwd) = (request.shell.as_deref().unwrap_or(usual), request.cwd.as_deref());
@@ -108,14 +108,14 @@ impl Service {
     }
 
     /// Writes input to a terminal.
-    pub async fn type_in(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
+    pub async fn write_terminal(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
         let handle = self.open_terminal_of(scope, sandbox, id).await?;
         let message = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
         handle.write_input(id, &data, INPUT_TIMEOUT, message).await
     }
 
     /// Changes the size of a terminal.
-    pub async fn resize(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
+    pub async fn resize_terminal(&self, scope: &Scope, sandbox: &str, id: &str, size: Size) -> Result<()> {
         let (cols, rows) = size.check()?;
         let resize = ResizePtyRequest { pty_id: id.to_owned(), cols, rows };
         self.send_to_terminal(scope, sandbox, id, ServerPayload::ResizePty(resize)).await
@@ -148,7 +148,7 @@ impl Service {
             Some(handle) => Ok(handle),
             None => {
                 self.terminal(scope, sandbox, id).await?;
-                self.running(scope, sandbox).await?;
+                self.find_running(scope, sandbox).await?;
                 Err(SandboxError::CommandEnded { id: id.to_owned() })
             }
         }

@@ -11,7 +11,7 @@
 //!    usage first.
 //!
 //! The usage of an owner is the size of its workspaces, of stopped sandboxes too, with the output of running
-//! ones, and of layers that nobody else uses.
+//! ones, and of layers that no other owner uses.
 
 mod choice;
 pub(crate) mod state;
@@ -37,13 +37,13 @@ use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{SandboxUsage, Step, choose};
 
-/// Shortest time between two garbage collections because of a full disk.
+/// Minimum time between two garbage collections because of a full disk.
 const GC_INTERVAL: Duration = Duration::from_secs(600);
 /// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
 const GROWTH_MIN: u64 = 1 << 20;
 /// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number and time limit of the scans, in one round, of workspaces in which nothing runs.
+/// Maximum number and time limit of the scans, in one round, of workspaces in which nothing runs.
 const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
 /// Time to wait for unused layers to be dropped before the next step. Dropping continues after that.
 const LAYERS_WAIT: Duration = Duration::from_millis(200);
@@ -162,7 +162,7 @@ impl Service {
             });
         }
         let mut scans = scans.join_all().await;
-        // Uncertain growth counts only if nobody else has grown.
+        // Uncertain growth counts only if no other sandbox has grown.
         scans.sort_by_key(|scan| Reverse((!scan.found.at_least, scan.grown)));
         scans
     }
@@ -207,10 +207,10 @@ impl Service {
         all
     }
 
-    /// Sandboxes in which nothing runs; none if the catalog does not answer, so that others can still be
-    /// stopped.
+    /// Returns the sandboxes in which nothing runs; none if the catalog does not answer, so that others can
+    /// still be stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
-        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.node).await {
+        let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
             Ok(all) => all,
             Err(error) => {
                 tracing::error!(%error, "failed to list ended sandboxes on a full disk");
@@ -279,7 +279,7 @@ impl Service {
     }
 }
 
-/// Bytes of the unit that is short. A quota counts no bytes for an empty file.
+/// Returns the usage in bytes, of the unit that is short. A quota counts no bytes for an empty file.
 fn amount(usage: Usage, unit: Unit) -> u64 {
     match unit {
         Unit::Bytes => usage.bytes,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 
-/// Scans of workspaces that the server makes at the same time.
+/// Maximum number of scans of workspaces that the server makes at the same time.
 pub(crate) const SCANS_AT_ONCE: u32 = 4;
 
 /// Scans that the server makes by itself. Each is a task of its own: its caller does not wait for it, and a

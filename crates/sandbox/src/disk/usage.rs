@@ -38,7 +38,7 @@ impl Service {
         // An empty one is a plain directory: nothing to share.
         let provider = new.provider.or(snapshot.is_none().then_some(ProviderKind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
-        if let Ok(holder) = self.0.runtime.mounts().await {
+        if let Ok(holder) = self.0.runtime.mount_holder().await {
             self.0.workspaces.set_holder(holder);
         }
         let idmap_uid = self.0.runtime.user(id, &self.dir(id)).await?;
@@ -77,7 +77,7 @@ impl Service {
         .await
     }
 
-    /// Bytes on disk of a workspace. Files that cannot be read do not count.
+    /// Returns the bytes on disk of a workspace. Files that cannot be read do not count.
     pub(crate) async fn disk_usage(&self, id: &str) -> u64 {
         self.measure(id, Bounds::NONE).await.bytes
     }
@@ -101,8 +101,8 @@ impl Service {
         handle.usage.record_first(used);
     }
 
-    /// Bytes of a workspace at the last scan, and its time in milliseconds since 1970. A sandbox that does
-    /// not run is scanned now, with a short time limit and a limit on concurrent scans.
+    /// Returns the bytes of a workspace at the last scan, and its time in milliseconds since 1970. A sandbox
+    /// that does not run is scanned now, with a short time limit and a limit on concurrent scans.
     pub(crate) async fn last_usage(&self, id: &str, owner: &str) -> (u64, i64) {
         if let Some(seen) = self.handle(id).and_then(|handle| handle.usage.last_with_time()) {
             return seen;

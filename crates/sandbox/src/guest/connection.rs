@@ -18,10 +18,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that an agent which was frozen may take to say something.
 const THAW_GRACE: Duration = Duration::from_secs(15);
-/// Largest number of processes that an agent may list, and length of the arguments of each in bytes.
+/// Maximum number of processes that an agent may list, and length of the arguments of each in bytes.
 const PROCESSES_MAX: usize = 4_096;
 const ARGUMENTS_MAX: usize = 4_096;
-/// Length of the longest id of a command, in bytes.
+/// Maximum length of the id of a command, in bytes.
 pub(crate) const ID_MAX: usize = 64;
 /// Connections of an agent, made or lost, that become events, and the period for which that many are allowed.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
@@ -41,7 +41,8 @@ pub(crate) struct GuestConnection {
     usage: watch::Sender<Option<ResourceUsage>>,
     /// Processes that the agent listed last.
     processes: watch::Sender<Vec<Process>>,
-    /// Id of the stream on which the agent did not answer when it was asked for processes, [`NO_STREAM`] if it did.
+    /// Id of the stream on which the agent did not answer when it was asked for processes, [`NO_STREAM`] if
+    /// it did.
     lists_nothing: AtomicU64,
     /// Start of the present period of events on this connection, and how many came since.
     events: LeafMutex<Option<(tokio::time::Instant, u32)>>,
@@ -111,12 +112,12 @@ impl GuestConnection {
         self.stream.send_replace(None);
     }
 
-    /// The present stream, or an error that the agent is away.
+    /// Returns the present stream. Fails if the agent is not connected.
     pub(crate) fn stream(&self) -> Result<AgentStream> {
-        self.stream.borrow().clone().ok_or_else(|| self.away())
+        self.stream.borrow().clone().ok_or_else(|| self.away_error())
     }
 
-    pub(crate) fn away(&self) -> SandboxError {
+    pub(crate) fn away_error(&self) -> SandboxError {
         SandboxError::AgentAway { id: self.sandbox_id.clone() }
     }
 
@@ -128,7 +129,7 @@ impl GuestConnection {
 
     pub(crate) async fn send_on(&self, stream: &AgentStream, request: ServerPayload) -> Result<()> {
         let sent = stream.sender.send_timeout(ServerMessage { payload: Some(request) }, SEND_TIMEOUT);
-        sent.await.map_err(|_| self.away())
+        sent.await.map_err(|_| self.away_error())
     }
 
     /// Reports to all that wait for the agent that it was given up.
@@ -137,14 +138,14 @@ impl GuestConnection {
     }
 
     /// Waits until the agent is given up, and returns the error that says why.
-    pub(crate) async fn lost(&self) -> SandboxError {
+    pub(crate) async fn wait_for_loss(&self) -> SandboxError {
         let mut lost = self.lost.subscribe();
         // An error only if `self` were dropped.
         let reason = lost.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        self.unanswered(&reason.unwrap_or_default())
+        self.lost_error(&reason.unwrap_or_default())
     }
 
-    pub(crate) fn unanswered(&self, reason: &str) -> SandboxError {
+    pub(crate) fn lost_error(&self, reason: &str) -> SandboxError {
         SandboxError::AgentLost { id: self.sandbox_id.clone(), reason: reason.to_owned() }
     }
 
@@ -193,7 +194,7 @@ impl GuestConnection {
         }
         self.send_on(&stream, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
         if !matches!(tokio::time::timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
-            // An older agent: nobody waits for it again until another one connects.
+            // An older agent does not answer. Do not wait for it again until another one connects.
             self.lists_nothing.store(stream.id, Ordering::Relaxed);
             return None;
         }
@@ -201,7 +202,7 @@ impl GuestConnection {
         Some(processes)
     }
 
-    /// Takes the processes that the agent lists, no more than a sandbox may have. An agent may say anything.
+    /// Sets the processes that the agent lists, up to the maximum. A malicious agent may report anything.
     pub(crate) fn set_processes(&self, mut processes: Vec<Process>) {
         processes.truncate(PROCESSES_MAX);
         processes.retain(|process| process.command_id.len() <= ID_MAX);
@@ -216,8 +217,8 @@ impl GuestConnection {
         self.processes.send_replace(processes);
     }
 
-    /// Counts a connect or disconnect, and returns whether it becomes an event: an agent that connects again and again
-    /// does not fill the catalog.
+    /// Counts a connect or disconnect, and returns whether it becomes an event: an agent that connects again
+    /// and again does not fill the catalog.
     pub(crate) fn count_event(&self) -> bool {
         let mut period = self.events.lock();
         let now = tokio::time::Instant::now();

@@ -41,18 +41,18 @@ impl Handover {
     }
 
     /// Waits for the first connection. The agent runs nothing until it got its data.
-    pub(crate) async fn guest(&self) -> io::Result<UnixStream> {
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
     /// Sends the bytes and the directory to the agent. No second connection is served.
-    pub(crate) async fn give(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
-        let sent = self.send(&guest, bytes).await?;
+    pub(crate) async fn send(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
+        let sent = self.send_first(&guest, bytes).await?;
         guest.write_all(&bytes[sent..]).await
     }
 
     /// Sends the directory, and as many of the bytes as fit.
-    async fn send(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    async fn send_first(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
         let message = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -91,9 +91,9 @@ mod tests {
         let socket = dir.sockets().join(START_SOCKET);
         let dial = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
         let (first, second) = (dial(), dial());
-        let guest = handover.guest().await.unwrap();
+        let guest = handover.accept().await.unwrap();
         assert_eq!(guest.peer_cred().unwrap().pid(), Some(std::process::id() as i32));
-        handover.give(guest, b"secret").await.unwrap();
+        handover.send(guest, b"secret").await.unwrap();
         assert_eq!(receive(&first), (b"secret".to_vec(), true));
         assert_eq!(receive(&second), (Vec::new(), false));
         assert!(!socket.exists());
@@ -111,8 +111,8 @@ mod tests {
             let mut got = Vec::new();
             io::Read::read_to_end(&mut guest, &mut got).map(|_| got)
         });
-        let guest = handover.guest().await.unwrap();
-        handover.give(guest, &much).await.unwrap();
+        let guest = handover.accept().await.unwrap();
+        handover.send(guest, &much).await.unwrap();
         assert_eq!(reading.await.unwrap().unwrap(), much);
     }
 

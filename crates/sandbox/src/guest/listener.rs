@@ -24,12 +24,12 @@ use workspace_agent_protocol::v1::{
     AgentMessage, OutputStored, RegisterRequest, RegisterResponse, ServerConfig, ServerMessage,
 };
 
-use crate::guest::connection_limit::{ConnectionQuota, Identified, LimitedStream};
+use crate::guest::connection_limit::{ConnectionQuota, LimitedStream, Peer};
 use crate::guest::handle::SandboxHandle;
 use crate::id;
 use crate::leaf_mutex::LeafMutex;
 
-/// Connections that a sandbox may have. An agent needs one, and another while the first is being lost.
+/// Maximum number of connections of a sandbox. An agent needs one, and another while the first is being lost.
 const CONNECTIONS_MAX: usize = 16;
 /// Time limit for an agent to register.
 pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,12 +37,12 @@ pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Time without a message after which an agent is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(95);
-/// Largest message of an agent, in bytes. The first is decoded before its sender is known. Agents send output
-/// in smaller pieces, and list processes in fewer bytes.
+/// Maximum size of a message of an agent, in bytes. The first is decoded before its sender is known. Agents
+/// send output in smaller pieces, and list processes in fewer bytes.
 pub(crate) const MESSAGE_MAX: usize = 512 << 10;
-/// Requests that may be queued for an agent.
+/// Maximum number of queued requests to an agent.
 const REQUEST_QUEUE: usize = 256;
-/// Shortest time between two log lines about refused agents.
+/// Minimum time between two log lines about refused agents.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Receiver of the messages of guest agents.
@@ -122,11 +122,7 @@ impl GuestService {
 
     /// Finds the sandbox of an agent, if it has its token. Takes the same time and returns the same error
     /// whether there is no such sandbox or the token is wrong.
-    fn admit(
-        &self,
-        request: &RegisterRequest,
-        identified: Option<&Identified>,
-    ) -> Result<Arc<SandboxHandle>, Status> {
+    fn admit(&self, request: &RegisterRequest, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
         let handle = self.sandbox(&request.sandbox_id);
         let hash = handle.as_ref().map_or(id::NO_TOKEN_HASH, |handle| handle.token_hash.as_str());
         let fits = id::is_token_of(&request.token, hash);
@@ -134,7 +130,7 @@ impl GuestService {
             return Ok(handle);
         }
         if let Some(refused) = self.refusals.count() {
-            let (sandbox, peer) = (&request.sandbox_id, identified.and_then(Identified::peer));
+            let (sandbox, peer) = (&request.sandbox_id, peer.and_then(Peer::address));
             tracing::warn!(sandbox, ?peer, refused, "refused guest agents with a wrong token");
         }
         Err(Status::unauthenticated("this token is not of this sandbox"))
@@ -167,21 +163,21 @@ impl AgentService for GuestService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let identified = request.extensions().get::<Identified>().cloned();
+        let peer = request.extensions().get::<Peer>().cloned();
         let mut messages = request.into_inner();
         let mut registration = registration(&mut messages).await?;
-        let handle = self.admit(&registration, identified.as_ref())?;
+        let handle = self.admit(&registration, peer.as_ref())?;
         check_generation(registration.generation)?;
-        if let Some(identified) = identified {
+        if let Some(peer) = peer {
             let permit = self.connections.acquire(handle.id.clone());
-            identified.set(
+            peer.identify(
                 permit.ok_or_else(|| Status::resource_exhausted("this sandbox has too many connections"))?,
             );
         }
         let (requests, mut queued) = mpsc::channel::<ServerMessage>(REQUEST_QUEUE);
         let (sender, receiver) = mpsc::channel(REQUEST_QUEUE);
         self.handler.retain_started(&handle, &mut registration).await;
-        // The response to the registration is the first message of the stream, whatever is requested
+        // The response to the registration is the first message of the stream, also if a request comes
         // meanwhile.
         let outputs = self.handler.stored_output(&handle, &registration).await;
         let welcome = Ok(ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome(outputs))) });
@@ -260,7 +256,7 @@ fn incoming(socket: UnixListener) -> impl tokio_stream::Stream<Item = io::Result
             match connection {
                 Ok((stream, _)) => {
                     let deadline = Instant::now() + REGISTER_TIMEOUT;
-                    let limited = LimitedStream::new(stream, Identified::default(), deadline, Some(permit));
+                    let limited = LimitedStream::new(stream, Peer::default(), deadline, Some(permit));
                     if sender.send(Ok(limited)).await.is_err() {
                         return;
                     }

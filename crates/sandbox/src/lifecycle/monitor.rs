@@ -22,7 +22,7 @@ use crate::fair_semaphore::FairPermit;
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::remove::Removal;
-use crate::service::{Inner, Service, event};
+use crate::service::{Inner, Service, event, transition};
 
 /// Time before the expiry of a sandbox at which an event is emitted.
 const EXPIRY_WARNING: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ const SCAN_TIME_SHARE: u32 = 20;
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
-/// Expired sandboxes that are removed at the same time.
+/// Maximum number of expired sandboxes that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
 
 #[tonic::async_trait]
@@ -221,7 +221,7 @@ impl Service {
         let (inner, weak) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         let (runtime, id, dir) = (self.0.runtime.clone(), handle.id.clone(), handle.dir.clone());
         handle.keep_task(tokio::spawn(async move {
-            let ended = runtime.ended(&id, &dir).await;
+            let ended = runtime.wait_for_end(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
                 // In a task of its own: this one ends with the handle.
@@ -231,7 +231,7 @@ impl Service {
         }));
     }
 
-    /// Handles the end of all processes of a sandbox that nobody ended.
+    /// Handles the unexpected end of all processes of a sandbox.
     pub(crate) async fn on_processes_ended(&self, handle: &Arc<SandboxHandle>) {
         let _operation = self.0.operation_locks.lock(&handle.id).await;
         if self.handle(&handle.id).is_none() {
@@ -243,7 +243,7 @@ impl Service {
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records the end of all commands of a sandbox in which nothing runs, whatever was reported of them.
+    /// Records the end of all commands of a sandbox in which nothing runs, independent of earlier reports.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let end = End { exit_code: -1, timed_out: false, failed: Some(reason.to_owned()) };
         match self.0.catalog.commands().running(id).await {
@@ -291,11 +291,11 @@ impl Service {
 
     /// Removes expired sandboxes, and emits events for those that expire soon.
     pub(crate) async fn expire(&self) -> Result<u64> {
-        let (catalog, node) = (&self.0.catalog, &self.0.settings.node);
+        let (catalog, server) = (&self.0.catalog, &self.0.settings.server);
         let time = now();
         let mut removed = 0;
         let mut removals = JoinSet::new();
-        for sandbox in catalog.sandboxes().expired(node, time).await? {
+        for sandbox in catalog.sandboxes().expired(server, time).await? {
             // The lifetime of a sandbox begins when it runs.
             if sandbox.state == State::Starting {
                 continue;
@@ -315,7 +315,7 @@ impl Service {
             removed += u64::from(done.unwrap_or(false));
         }
         let soon = time + milliseconds(EXPIRY_WARNING.as_secs());
-        for sandbox in catalog.sandboxes().expired(node, soon).await? {
+        for sandbox in catalog.sandboxes().expired(server, soon).await? {
             // Emitted once: in the round in which the expiry came near.
             let interval = i64::try_from(self.0.settings.expiry_interval.as_millis()).unwrap_or(i64::MAX);
             if sandbox.expires_at > soon - interval {
@@ -324,12 +324,12 @@ impl Service {
             }
         }
         let kept_since = time - milliseconds(CLAIM_RETENTION.as_secs());
-        catalog.idempotency().forget_before(kept_since).await?;
-        catalog.command_claims().forget_before(kept_since).await?;
+        catalog.idempotency().delete_before(kept_since).await?;
+        catalog.command_claims().delete_before(kept_since).await?;
         if self.is_retention_due() {
             catalog
                 .events()
-                .forget_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
                 .await?;
         }
         Ok(removed)
@@ -357,12 +357,15 @@ impl Service {
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let deleted = is_fuller || handle.usage.deleted() > 0;
-            let is_due = handle.disk().is_some() && handle.usage.is_scan_due();
-            if deleted || is_due {
+            let is_search_due = is_fuller || handle.usage.deleted() > 0;
+            let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
+            if is_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());
                 self.0.scans.begin(&handle, move |permit| async move {
-                    log_failure(&scanned, service.check_disk(&scanned, deleted, permit).await);
+                    if is_search_due {
+                        service.measure_deleted(&scanned).await;
+                    }
+                    log_failure(&scanned, service.check_disk(&scanned, permit).await);
                 });
             }
         }
@@ -370,11 +373,8 @@ impl Service {
         Ok(0)
     }
 
-    /// Scans the workspace of a sandbox, and stops the sandbox if it exceeds its disk limit.
-    async fn check_disk(&self, handle: &Arc<SandboxHandle>, deleted: bool, permit: FairPermit) -> Result<()> {
-        if deleted {
-            self.measure_deleted(handle).await;
-        }
+    /// Scans the workspace of a sandbox if that is due, and stops the sandbox if it exceeds its disk limit.
+    async fn check_disk(&self, handle: &Arc<SandboxHandle>, permit: FairPermit) -> Result<()> {
         let Some(limit) = handle.disk().filter(|_| handle.usage.is_scan_due()) else { return Ok(()) };
         let began = Instant::now();
         let time = handle.usage.scan_timeout(SCAN_TIMEOUT);
@@ -447,13 +447,7 @@ impl Service {
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
             return Ok(());
         }
-        let stopped = |sandbox: &Sandbox| {
-            sandbox.state.can_become(State::Stopped).then(|| Change {
-                state: Some(State::Stopped),
-                state_reason: Some(reason.to_owned()),
-                ..Change::default()
-            })
-        };
+        let stopped = transition(State::Stopped, reason);
         self.end(&handle.id, &handle.dir).await?;
         self.change(&handle.id, stopped, &[EventKind::SandboxError]).await?;
         self.fail_commands(&handle.id, Some(handle), reason).await;

@@ -13,8 +13,8 @@ use crate::runtime::{Frozen, RuntimeError};
 use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
-/// Longest time of one call to the runtime. Runtimes have shorter limits of their own for what they wait for; this one
-/// is for a daemon or a helper process that does not answer.
+/// Maximum time of one call to the runtime. Runtimes have shorter timeouts of their own; this one is for a
+/// daemon or a helper process that does not answer.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
 /// Attempts to thaw a sandbox, and the pause between them.
 const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
@@ -27,7 +27,7 @@ impl Service {
     }
 
     /// Reads the row of a sandbox again, for the holder of its operation lock.
-    pub(crate) async fn current(&self, id: &str) -> Result<Sandbox> {
+    pub(crate) async fn read_row(&self, id: &str) -> Result<Sandbox> {
         let found = self.0.catalog.sandboxes().get(id).await?;
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
@@ -66,7 +66,7 @@ impl Service {
 
     /// Turns a runtime error into the error for the client: the state of the sandbox, if that is the cause.
     pub(crate) async fn explain(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
-        let sandbox = match self.current(id).await {
+        let sandbox = match self.read_row(id).await {
             Ok(sandbox) => sandbox,
             Err(gone @ SandboxError::NotFound { .. }) => return gone,
             Err(_) => return operation_error(id, error),

@@ -11,22 +11,22 @@ use tokio::time::timeout;
 pub(crate) struct OperationCount(Arc<watch::Sender<usize>>);
 
 /// One operation, counted until this is dropped.
-pub(crate) struct CountedOperation(Arc<watch::Sender<usize>>);
+pub(crate) struct OperationGuard(Arc<watch::Sender<usize>>);
 
 impl OperationCount {
-    pub(crate) fn begin(&self) -> CountedOperation {
+    pub(crate) fn begin(&self) -> OperationGuard {
         self.0.send_modify(|count| *count += 1);
-        CountedOperation(Arc::clone(&self.0))
+        OperationGuard(Arc::clone(&self.0))
     }
 
-    /// Waits until there is none, for `limit` at most. Returns false if there is one still.
-    pub(crate) async fn idle(&self, limit: Duration) -> bool {
+    /// Waits until no operation is under way. Returns false after the time limit.
+    pub(crate) async fn wait_until_idle(&self, limit: Duration) -> bool {
         let mut count = self.0.subscribe();
         timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 }
 
-impl Drop for CountedOperation {
+impl Drop for OperationGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

@@ -7,9 +7,11 @@
 //! Containers are found again by labels. One of them names the server, because two servers may use the same
 //! daemon.
 
+mod agent_address;
 mod container;
-mod dial;
 mod image;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,16 +28,16 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_host::Holder;
+use workspace_host::freeze;
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{HostError, Process, freeze};
 
 use super::actions::{SWAP, USERS};
+use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, hand_over};
-use super::guest::{User, is_harmless};
-use super::outside::{self, first_process};
+use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess,
-    paused,
+    Egress, Frozen, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
+    ProcessScope, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -75,15 +77,15 @@ pub struct Docker {
 }
 
 /// Features of a daemon.
-struct Abilities {
+struct DaemonFeatures {
     cpu: bool,
     memory: bool,
     processes: bool,
     seccomp: bool,
 }
 
-impl Abilities {
-    fn lacks(&self) -> Vec<String> {
+impl DaemonFeatures {
+    fn missing(&self) -> Vec<String> {
         let parts = [
             ("limit of cpu", self.cpu),
             ("limit of memory", self.memory),
@@ -98,8 +100,8 @@ impl Abilities {
 impl Docker {
     /// Unpauses a container, if it is paused.
     ///
-    /// The daemon learns from events of containerd whether a container is paused, so its state may be outdated for a
-    /// moment. It then refuses, and both calls are retried.
+    /// The daemon learns from events of containerd whether a container is paused, so its state may be
+    /// outdated for a moment. It then refuses, and both calls are retried.
     async fn unpause(&self, id: &str) -> Result<(), RuntimeError> {
         let (mut left, pause) = UNPAUSE_ATTEMPTS;
         let mut running_answers = 0;
@@ -164,7 +166,7 @@ impl Docker {
     /// Finds the container of a sandbox of this server. A container of another server with that name does not
     /// count.
     async fn find(&self, id: &str) -> Result<Option<ContainerInspectResponse>, Error> {
-        if !is_harmless(id) {
+        if !is_safe_name(id) {
             return Ok(None);
         }
         match self.client.inspect_container(id, None::<InspectContainerOptions>).await {
@@ -174,7 +176,7 @@ impl Docker {
                 let ours = server == Some(&self.server);
                 Ok(ours.then_some(found))
             }
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -198,10 +200,10 @@ impl Docker {
         Ok(network.clone())
     }
 
-    async fn abilities(&self) -> Result<Abilities, RuntimeError> {
+    async fn features(&self) -> Result<DaemonFeatures, RuntimeError> {
         let info = self.client.info().await.map_err(|error| failed("ask the daemon what it can", &error))?;
         let security = info.security_options.unwrap_or_default();
-        Ok(Abilities {
+        Ok(DaemonFeatures {
             cpu: info.cpu_cfs_quota.unwrap_or(false),
             memory: info.memory_limit.unwrap_or(false),
             processes: info.pids_limit.unwrap_or(false),
@@ -209,18 +211,18 @@ impl Docker {
         })
     }
 
-    async fn run(&self, start: &Start<'_>, abilities: &Abilities) -> Result<(), RuntimeError> {
+    async fn run(&self, start: &Start<'_>, features: &DaemonFeatures) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
-        user.own(start).map_err(|error| failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start).map_err(|error| failed("give a sandbox its directories", &error))?;
         let handover = Handover::open(start.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.image(start.template, start.progress).await?;
         let network = self.network(start).await?;
-        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), abilities.seccomp);
-        let remote = self.dial(start, &network).await?;
-        let dials_socket = remote.is_none();
+        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
+        let remote = self.agent_address(start, &network).await?;
+        let transport = if remote.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let part = network.clone();
-        let parts = container::Parts { agent, image, network: part, server, user, seccomp, dials_socket };
+        let parts = container::Parts { agent, image, network: part, server, user, seccomp, transport };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
         if start.egress.is_some() {
             let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
@@ -231,7 +233,7 @@ impl Docker {
         let started = self.client.start_container(start.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
         let egress = match start.egress {
-            Some(egress) => Some(self.through(start.id, &network, egress, remote.as_ref()).await?),
+            Some(egress) => Some(self.egress_over_link(start.id, &network, egress, remote.as_ref()).await?),
             None => None,
         };
         let given = remote.map_or_else(|| start.token.to_vec(), |remote| remote.to_bytes());
@@ -242,7 +244,7 @@ impl Docker {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            ended = self.ended(start.id, start.dir) => {
+            ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
                 "the guest agent ended at once".to_owned()
             }
@@ -254,7 +256,7 @@ impl Docker {
 
     /// Runs a container with a policy on its link to a network, and to the server's port if its agent
     /// connects to that.
-    async fn through(
+    async fn egress_over_link(
         &self,
         id: &str,
         network: &str,
@@ -271,21 +273,27 @@ impl Docker {
         Ok(Egress { uplink, except, ..egress.clone() })
     }
 
-    /// Returns the first process of a container, for an action on it.
-    async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
+    /// Returns the container of a running sandbox, for an action on it.
+    async fn container(
+        &self,
+        id: &str,
+        dir: &SandboxDir,
+        action: &'static str,
+    ) -> Result<Container, RuntimeError> {
         if !self.can_swap_workspace() {
             return Err(failed(action, &"only the superuser can reach the mounts of containers"));
         }
         let found = self.find(id).await.map_err(|error| failed(action, &error))?;
-        let pid = found.filter(runs).and_then(|found| found.state?.pid);
+        let pid = found.filter(is_running).and_then(|found| found.state?.pid);
         let pid = pid.ok_or_else(|| failed(action, &"the sandbox is gone"))?;
         let first = i32::try_from(pid).map_or(Ok(None), |pid| first_process(pid, dir));
         let first = first.map_err(|error| failed(action, &error))?;
-        first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))
+        let first = first.ok_or_else(|| failed(action, &"the Docker daemon is not on this machine"))?;
+        Ok(Container::new(first, dir, Box::new(failed)))
     }
 
     /// Waits until a container that is being removed is gone.
-    async fn gone(&self, id: &str) -> Result<(), RuntimeError> {
+    async fn wait_for_removal(&self, id: &str) -> Result<(), RuntimeError> {
         let gone = async {
             while self.find(id).await?.is_some() {
                 sleep(POLL_INTERVAL).await;
@@ -304,8 +312,8 @@ impl Runtime for Docker {
         NAME
     }
 
-    /// Mounts of root are those of the machine, and visible to the daemon.
-    async fn mounts(&self) -> Result<Holder, String> {
+    /// Returns the machine for root, whose mounts the daemon can see.
+    async fn mount_holder(&self) -> Result<Holder, String> {
         if rustix::process::geteuid().is_root() {
             return Ok(Holder::Machine);
         }
@@ -317,30 +325,30 @@ impl Runtime for Docker {
         rustix::process::geteuid().is_root().then_some((uid, gid))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        Ok(self.abilities().await?.lacks())
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
+        Ok(self.features().await?.missing())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
-        let abilities = self.abilities().await?;
-        self.run(start, &abilities).await?;
-        Ok(Started { missing: abilities.lacks() })
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+        let features = self.features().await?;
+        self.run(start, &features).await?;
+        Ok(StartResult { not_applied: features.missing() })
     }
 
-    async fn missing(&self, _id: &str, _dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
-        self.lacks().await
+    async fn not_applied(&self, _id: &str, _dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+        self.missing_features().await
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         let found = self.find(id).await.map_err(|error| failed("find a container", &error))?;
-        Ok(found.is_some_and(|found| runs(&found)))
+        Ok(found.is_some_and(|found| is_running(&found)))
     }
 
     /// Waits with retries: containers may keep running while the daemon does not answer.
-    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         loop {
             match self.find(id).await {
-                Ok(Some(found)) if runs(&found) => {}
+                Ok(Some(found)) if is_running(&found) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     tracing::warn!(sandbox = id, %error, "the Docker daemon does not answer");
@@ -361,12 +369,12 @@ impl Runtime for Docker {
         if !self.is_running(id, dir).await? {
             return Err(failed(FREEZE, &"the sandbox is gone"));
         }
-        paused::note(dir).map_err(|error| failed(FREEZE, &error))?;
+        pause_note::write(dir).map_err(|error| failed(FREEZE, &error))?;
         let (mut left, pause) = PAUSE_ATTEMPTS;
         while let Err(error) = self.client.pause_container(id).await {
             left -= 1;
-            // What runs the container gives up soon where processes are slow to stop, and the daemon may still think that
-            // the container is paused from the last time.
+            // The OCI runtime gives up soon if processes are slow to stop, and the daemon may not have
+            // learned yet that the container was unpaused the last time.
             if left == 0 || !self.is_running(id, dir).await? {
                 self.thaw(id, dir).await?;
                 return Err(failed(FREEZE, &error));
@@ -381,12 +389,12 @@ impl Runtime for Docker {
             return Ok(());
         }
         self.unpause(id).await?;
-        paused::forget(dir).map_err(|error| failed(THAW, &error))
+        pause_note::remove(dir).map_err(|error| failed(THAW, &error))
     }
 
     /// Returns true for root. Whether the daemon is on this machine is checked at each swap.
     fn can_swap_workspace(&self) -> bool {
-        outside::may_enter()
+        container_access::may_enter()
     }
 
     async fn workspace_users(
@@ -395,23 +403,19 @@ impl Runtime for Docker {
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        blocking(USERS, move || outside::workspace_users(&Holder::Machine, &process, &dir, end)).await
+        self.container(id, dir, USERS).await?.workspace_users(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, USERS).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -423,10 +427,10 @@ impl Runtime for Docker {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         match self.client.remove_container(id, Some(options)).await {
             // It is being removed already.
-            Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.gone(id).await,
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(Error::DockerResponseServerError { status_code: 409, .. }) => self.wait_for_removal(id).await,
+            Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(failed("remove a container", &error)),
-            Ok(()) => self.gone(id).await,
+            Ok(()) => self.wait_for_removal(id).await,
         }
     }
 
@@ -445,7 +449,7 @@ impl Runtime for Docker {
         let mut stats = self.client.stats(id, Some(options));
         match stats.next().await {
             Some(Ok(stats)) => Ok(container::usage(&stats)),
-            Some(Err(error)) if !is_gone(&error) => Err(failed("count what a sandbox uses", &error)),
+            Some(Err(error)) if !is_not_found(&error) => Err(failed("count what a sandbox uses", &error)),
             _ => Ok(Usage::default()),
         }
     }
@@ -472,21 +476,13 @@ fn write_readable(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
-fn runs(container: &ContainerInspectResponse) -> bool {
+fn is_running(container: &ContainerInspectResponse) -> bool {
     container.state.as_ref().and_then(|state| state.running).unwrap_or(false)
 }
 
 /// Returns true if the daemon reports that there is no such container.
-fn is_gone(error: &Error) -> bool {
+fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
-}
-
-async fn blocking<T: Send + 'static>(
-    action: &'static str,
-    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, RuntimeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| failed(action, &error))?.map_err(|error| failed(action, &error))
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {

@@ -15,11 +15,14 @@ use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::actions::{SWAP, USERS};
-use super::built_in::{BASE, listed, not_here};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access;
 use super::egress::{check_egress, no_egress};
-use super::outside;
-use super::watched::ended;
-use super::{Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess};
+use super::process_end::wait_for_end;
+use super::{
+    Frozen, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
+    ProcessScope, blocking,
+};
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::{ImportedTemplate, Templates};
@@ -64,8 +67,7 @@ impl Embedded {
         }
         let directory = directory.to_owned();
         let find = directory.clone();
-        let holder = blocking(move || Holder::find_or_start(&find)).await?;
-        let holder = holder.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
         templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
         Ok(Self {
@@ -86,8 +88,7 @@ impl Embedded {
     /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
         let find = self.directory.clone();
-        let holder =
-            blocking(move || Holder::find_or_start(&find)).await?.map_err(|error| unavailable(&error))?;
+        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
         *self.holder.lock() = holder;
         Ok(())
     }
@@ -98,7 +99,7 @@ impl Embedded {
         }
         match self.found(name)? {
             Some((_, root)) => Ok(launch::Template::Directory(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
@@ -109,7 +110,7 @@ impl Embedded {
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
     async fn why_not(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
-        match blocking(move || workspace_host::probe(&holder)).await {
+        match spawn_blocking(move || workspace_host::probe(&holder)).await {
             Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
             _ => failed("start a sandbox", error),
         }
@@ -122,7 +123,7 @@ impl Embedded {
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
         let (template, limits) = (self.template(start.template)?, start.limits.clone());
         let egress = start.egress.cloned();
-        blocking(move || {
+        let launch = move || {
             launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
@@ -138,8 +139,8 @@ impl Embedded {
                 egress: egress.as_ref(),
                 token: &token,
             })
-        })
-        .await
+        };
+        spawn_blocking(launch).await.map_err(|error| failed("start a sandbox", &error))
     }
 }
 
@@ -154,7 +155,7 @@ impl Runtime for Embedded {
         NAME
     }
 
-    async fn mounts(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<Holder, String> {
         if is_gone(&self.holder()) {
             self.renew_holder().await.map_err(|error| error.to_string())?;
         }
@@ -169,12 +170,13 @@ impl Runtime for Embedded {
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
-        let (own, running) =
-            blocking(move || (own_users::probe(&holder, &workspaces, lazy), running_users(&sandboxes)))
-                .await?;
+        let has_lazy = lazy == LazyMount::Used;
+        let probe = move || (own_users::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
+        let probed = spawn_blocking(probe).await;
+        let (own, running) = probed.map_err(|error| failed("look at the machine", &error))?;
         for (id, user) in running {
             self.own_users.record(&id, user);
         }
@@ -190,7 +192,7 @@ impl Runtime for Embedded {
     }
 
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        // One that runs has what it was started with, perhaps by a server that gave it none.
+        // A running sandbox has the user that it was started with; an earlier server may have given it none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
             return own_users::of(&process)
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
@@ -199,14 +201,14 @@ impl Runtime for Embedded {
         Ok(can.then(|| self.own_users.allocate(id)))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
         let why = self.own.get().and_then(|own| own.as_ref().err());
         let shared = why.map(|why| format!("{shared} ({why})"));
-        Ok(self.unmet().await?.into_iter().chain(no_egress()).chain(shared).collect())
+        Ok(self.unmet_requirements().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         let holder = self.holder();
         if is_gone(&holder) {
             // The next sandbox starts another one; a check of the machine does not need it.
@@ -217,8 +219,8 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
         }
         let holder = self.holder();
-        let found = blocking(move || workspace_host::probe(&holder)).await?;
-        let found = found.map_err(|error| failed("look at the machine", &error))?;
+        let probe = move || workspace_host::probe(&holder);
+        let found = blocking(probe, |error| failed("look at the machine", error)).await?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
             namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
@@ -226,7 +228,7 @@ impl Runtime for Embedded {
         Ok(unmet)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
         }
@@ -243,7 +245,7 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.why_not(&error).await),
         };
-        Ok(Started { missing: describe_missing(&launched.missing) })
+        Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
 
     fn supports_warm_pool(&self) -> bool {
@@ -258,36 +260,35 @@ impl Runtime for Embedded {
         let process =
             recorded_process(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
-        let attached = blocking(move || workspace_host::attach(&holder, &process, &workspace)).await?;
-        attached.map_err(|error| failed("attach a workspace", &error))
+        let attach = move || workspace_host::attach(&holder, &process, &workspace);
+        blocking(attach, |error| failed("attach a workspace", error)).await
     }
 
     async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(recorded_process(dir)?.is_some_and(|process| process.is_running()))
     }
 
-    async fn missing(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
+    async fn not_applied(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let missing = launch::missing(&dir.process());
         missing
             .map(|missing| describe_missing(&missing))
             .map_err(|error| failed("find out what is missing", &error))
     }
 
-    async fn ended(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = recorded_process(dir)?.and_then(|process| process.pidfd()) else { return Ok(()) };
-        ended(process).await.map_err(|error| failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let process = running(dir, FREEZE)?;
         let (id, note) = (id.to_owned(), dir.frozen());
-        let frozen = blocking(move || freeze::freeze(&id, &process, &note)).await?;
-        frozen.map_err(|error| failed(FREEZE, &error))
+        blocking(move || freeze::freeze(&id, &process, &note), |error| failed(FREEZE, error)).await
     }
 
     async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
         let note = dir.frozen();
-        blocking(move || freeze::thaw(&note)).await?.map_err(|error| failed("thaw a sandbox", &error))
+        blocking(move || freeze::thaw(&note), |error| failed("thaw a sandbox", error)).await
     }
 
     fn has_holder(&self) -> bool {
@@ -317,26 +318,25 @@ impl Runtime for Embedded {
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
-        let users = blocking(move || outside::workspace_users(&holder, &process, &dir, end)).await?;
-        users.map_err(|error| failed(USERS, &error))
+        let users = move || container_access::workspace_users(&holder, &process, &dir, end);
+        blocking(users, |error| failed(USERS, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let (holder, process) = (self.holder(), running(dir, USERS)?);
-        let deleted = blocking(move || outside::deleted(&holder, &process)).await?;
-        deleted.map_err(|error| failed(USERS, &error))
+        blocking(move || container_access::deleted(&holder, &process), |error| failed(USERS, error)).await
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let swapped = blocking(move || workspace_host::swap(&holder, &process, &workspace)).await?;
-        swapped.map_err(|error| failed(SWAP, &error))
+        let swap = move || workspace_host::swap(&holder, &process, &workspace);
+        blocking(swap, |error| failed(SWAP, error)).await
     }
 
     async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running(dir, SWAP)?, workspace.to_owned());
-        let settled = blocking(move || workspace_host::settle_swap(&holder, &process, &workspace)).await?;
-        settled.map_err(|error| failed(SWAP, &error))
+        let settle = move || workspace_host::settle_swap(&holder, &process, &workspace);
+        blocking(settle, |error| failed(SWAP, error)).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -346,11 +346,11 @@ impl Runtime for Embedded {
                 if let Some(process) = &process {
                     process.kill();
                 }
-                // What is frozen may not end before it goes on. Without its groups it is not frozen either.
+                // A frozen process may not end before it is thawed. Removing its cgroups thaws it, too.
                 if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(END_POLL, self.ended(id, dir)).await {
+                if let Ok(ended) = timeout(END_POLL, self.wait_for_end(id, dir)).await {
                     return ended;
                 }
             }
@@ -363,9 +363,7 @@ impl Runtime for Embedded {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        blocking(move || cgroup::usage(&id))
-            .await?
-            .map_err(|error| failed("count what a sandbox uses", &error))
+        blocking(move || cgroup::usage(&id), |error| failed("count what a sandbox uses", error)).await
     }
 
     /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
@@ -374,22 +372,21 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| failed("look for templates", &error))
+        list_templates(&self.templates).map_err(|error| failed("look for templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
 }
 
 async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     let id = id.to_owned();
-    let removed = blocking(move || cgroup::remove(&id)).await?;
-    removed.map_err(|error| failed("remove a sandbox's limits", &error))
+    blocking(move || cgroup::remove(&id), |error| failed("remove a sandbox's limits", error)).await
 }
 
 /// Formats limits that are not applied, for people.
@@ -417,14 +414,10 @@ fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeErr
     process.ok_or_else(|| failed(action, &"the sandbox is gone"))
 }
 
-fn unavailable(error: &HostError) -> RuntimeError {
+fn unavailable(error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Unavailable { runtime: NAME, reason: error.to_string() }
 }
 
 fn failed(action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
     RuntimeError::Failed { runtime: NAME, action, reason: error.to_string() }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RuntimeError> {
-    spawn_blocking(work).await.map_err(|error| failed("do its work", &error))
 }

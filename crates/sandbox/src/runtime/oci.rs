@@ -1,4 +1,5 @@
-//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or `runsc`.
+//! The oci runtime: any program that runs OCI bundles from the command line, such as `runc`, `crun` or
+//! `runsc`.
 //!
 //! A sandbox's bundle is in its directory; the state of the program is in a directory of this server, so
 //! sandboxes are found again through the program.
@@ -19,16 +20,17 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use workspace_host::Holder;
 use workspace_host::limits::reset_open_files_limit;
-use workspace_host::{HostError, Process, cgroup, freeze};
+use workspace_host::{Process, cgroup, freeze};
 
 use super::actions::{CANNOT, SWAP, USERS};
-use super::built_in::{BASE, listed, not_here};
+use super::built_in_templates::{BASE, list_templates, template_not_found};
+use super::container_access::{Container, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
-use super::guest::{User, is_harmless};
-use super::outside::{self, first_process};
-use super::watched::ended;
+use super::guest::{User, is_safe_name};
+use super::process_end::wait_for_end;
 use super::{
-    Frozen, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess, paused,
+    Frozen, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess, ProcessScope,
+    blocking, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;
@@ -119,12 +121,12 @@ impl Oci {
     }
 
     fn failed(&self, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
-        RuntimeError::Failed { runtime: NAME, action, reason: format!("{}: {error}", self.program) }
+        failed(&self.program, action, error)
     }
 
     /// Returns the state of a sandbox; `None` if the program does not have it.
     async fn state(&self, id: &str) -> Result<Option<State>, RuntimeError> {
-        if !is_harmless(id) {
+        if !is_safe_name(id) {
             return Ok(None);
         }
         match self.ask(&["state", id]).await? {
@@ -159,19 +161,20 @@ impl Oci {
         first.ok_or_else(|| self.failed(action, &CANNOT))
     }
 
-    /// Runs a blocking action on the first process of a sandbox.
-    async fn blocking<T: Send + 'static>(
+    /// Returns the container of a running sandbox, for an action on it.
+    async fn container(
         &self,
+        id: &str,
+        dir: &SandboxDir,
         action: &'static str,
-        work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-    ) -> Result<T, RuntimeError> {
-        let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|error| self.failed(action, &error))?.map_err(|error| self.failed(action, &error))
+    ) -> Result<Container, RuntimeError> {
+        let (process, program) = (self.first(id, dir, action).await?, self.program.clone());
+        Ok(Container::new(process, dir, Box::new(move |action, error| failed(&program, action, error))))
     }
 
     /// Pauses a sandbox with the program.
     async fn pause(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
-        paused::note(dir).map_err(|error| self.failed(FREEZE, &error))?;
+        pause_note::write(dir).map_err(|error| self.failed(FREEZE, &error))?;
         let paused = self.ask(&["pause", id]).await;
         let paused = paused.and_then(|answer| answer.map_err(|complaint| self.failed(FREEZE, &complaint)));
         if let Err(error) = paused {
@@ -188,7 +191,7 @@ impl Oci {
             let resumed = self.ask(&["resume", id]).await?;
             resumed.map_err(|complaint| self.failed(THAW, &complaint))?;
         }
-        paused::forget(dir).map_err(|error| self.failed(THAW, &error))
+        pause_note::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
     async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
@@ -211,7 +214,7 @@ impl Oci {
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            ended = self.ended(start.id, start.dir) => {
+            ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
                 format!("the guest agent ended at once: {}", log_tail(start.dir))
             }
@@ -234,19 +237,19 @@ impl Oci {
     fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
         let template = self.template(start.template)?;
         let user = User::of_sandboxes();
-        user.own(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
         let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
         bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
     }
 
-    /// Directory of a template; `None` for `base`.
+    /// Returns the directory of a template; `None` for `base`.
     fn template(&self, name: &str) -> Result<Option<PathBuf>, RuntimeError> {
         if name == BASE {
             return Ok(None);
         }
         match self.found(name)? {
             Some((_, root)) => Ok(Some(root)),
-            None => Err(not_here(name)),
+            None => Err(template_not_found(name)),
         }
     }
 
@@ -261,9 +264,9 @@ impl Runtime for Oci {
         NAME
     }
 
-    /// Mounts of this server are visible to the program. A bundle with something else that is missing fails
-    /// at its start.
-    async fn mounts(&self) -> Result<Holder, String> {
+    /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
+    /// fails at its start.
+    async fn mount_holder(&self) -> Result<Holder, String> {
         Ok(Holder::Machine)
     }
 
@@ -272,53 +275,53 @@ impl Runtime for Oci {
         Some((uid, gid))
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(no_egress().into_iter().collect())
     }
 
-    async fn unmet(&self) -> Result<Vec<String>, RuntimeError> {
+    async fn unmet_requirements(&self) -> Result<Vec<String>, RuntimeError> {
         Ok(Vec::new())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         if start.egress.is_some() {
             check_egress()?;
             self.check_network()?;
         }
         self.run(start).await?;
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     async fn is_running(&self, id: &str, _dir: &SandboxDir) -> Result<bool, RuntimeError> {
         Ok(self.running(id).await?.is_some())
     }
 
-    async fn ended(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
+    async fn wait_for_end(&self, id: &str, _dir: &SandboxDir) -> Result<(), RuntimeError> {
         let Some(process) = self.process(id).await? else { return Ok(()) };
-        ended(process).await.map_err(|error| self.failed("watch a sandbox", &error))
+        wait_for_end(process).await.map_err(|error| self.failed("watch a sandbox", &error))
     }
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, note) = (id.to_owned(), dir.frozen());
-        let frozen = self.blocking(FREEZE, move || freeze::freeze_group(&group, &process, &note)).await?;
-        match frozen {
+        let freeze = move || freeze::freeze_group(&group, &process, &note);
+        match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
             None => self.pause(id, dir).await,
         }
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if paused::is_noted(dir).map_err(|error| self.failed(THAW, &error))? {
+        if pause_note::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
         let note = dir.frozen();
-        self.blocking(THAW, move || freeze::thaw(&note)).await
+        blocking(move || freeze::thaw(&note), |error| self.failed(THAW, error)).await
     }
 
     fn can_swap_workspace(&self) -> bool {
-        outside::may_enter()
+        container_access::may_enter()
     }
 
     async fn workspace_users(
@@ -327,24 +330,19 @@ impl Runtime for Oci {
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let (process, dir) = (self.first(id, dir, USERS).await?, dir.clone());
-        let users = move || outside::workspace_users(&Holder::Machine, &process, &dir, end);
-        self.blocking(USERS, users).await
+        self.container(id, dir, USERS).await?.workspace_users(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let process = self.first(id, dir, USERS).await?;
-        self.blocking(USERS, move || outside::deleted(&Holder::Machine, &process)).await
+        self.container(id, dir, USERS).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.swap(workspace).await
     }
 
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
-        let (process, workspace) = (self.first(id, dir, SWAP).await?, workspace.to_owned());
-        self.blocking(SWAP, move || outside::settle_swap_container(&process, &workspace)).await
+        self.container(id, dir, SWAP).await?.settle_swap(workspace).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -353,7 +351,7 @@ impl Runtime for Oci {
         }
         let process = self.process(id).await?;
         if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
-            // What is frozen may not end before it goes on. It may have ended all the same.
+            // A frozen process may not end before it is thawed. An error means that it has ended already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;
         }
@@ -364,7 +362,7 @@ impl Runtime for Oci {
             _ => {}
         }
         if let Some(process) = process {
-            let ended = timeout(PROGRAM_TIMEOUT, ended(process)).await;
+            let ended = timeout(PROGRAM_TIMEOUT, wait_for_end(process)).await;
             let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
@@ -374,28 +372,30 @@ impl Runtime for Oci {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        let usage = tokio::task::spawn_blocking(move || cgroup::usage(&id)).await;
-        let usage = usage.map_err(|error| self.failed("count what a sandbox uses", &error))?;
-        usage.map_err(|error| self.failed("count what a sandbox uses", &error))
+        blocking(move || cgroup::usage(&id), |error| self.failed("count what a sandbox uses", error)).await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
         let listed = self.ask(&["list", "--quiet"]).await?;
         let listed = listed.map_err(|complaint| self.failed("list sandboxes", &complaint))?;
-        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_harmless(id)).collect())
+        Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|id| is_safe_name(id)).collect())
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        listed(&self.templates).map_err(|error| self.failed("list templates", &error))
+        list_templates(&self.templates).map_err(|error| self.failed("list templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
         Ok(self.found(template)?.map(|(known, _)| known.envs).unwrap_or_default())
     }
 
-    fn imported(&self) -> Option<&Templates> {
+    fn imported_templates(&self) -> Option<&Templates> {
         Some(&self.templates)
     }
+}
+
+fn failed(program: &str, action: &'static str, error: &dyn std::fmt::Display) -> RuntimeError {
+    RuntimeError::Failed { runtime: NAME, action, reason: format!("{program}: {error}") }
 }
 
 /// Returns true if a program reports that it has no such sandbox: `runc` says so, `crun` names the file of
@@ -412,7 +412,7 @@ fn log_tail(dir: &SandboxDir) -> String {
     log.char_indices().rev().nth(LOG_TAIL).map_or(log, |(at, _)| &log[at..]).to_owned()
 }
 
-/// Search path of the program, with directories that only root has in its own.
+/// Returns the search path of the program, with directories that only root has in its own.
 fn search_path() -> std::ffi::OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/sbin:/sbin");

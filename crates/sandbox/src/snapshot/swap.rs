@@ -40,13 +40,13 @@ impl Service {
     pub(crate) async fn swap(&self, id: &str, dir: &SandboxDir, path: &Path) -> Swap {
         match with_runtime_timeout(self.0.runtime.swap(id, dir, path)).await {
             Ok(()) => Swap::Done,
-            Err(error) => self.outcome(id, dir, error).await,
+            Err(error) => self.swap_outcome(id, dir, error).await,
         }
     }
 
     /// Returns an error if the new directory of a workspace is not mounted any more: the holder of its mount
     /// may have died and left an empty directory.
-    pub(crate) async fn unmounted(&self, id: &str) -> Option<RuntimeError> {
+    pub(crate) async fn mount_error(&self, id: &str) -> Option<RuntimeError> {
         let name = id.to_owned();
         match self.on_workspaces(move |workspaces| workspaces.is_available(&name)).await {
             Ok(true) => None,
@@ -60,7 +60,7 @@ impl Service {
     }
 
     /// Finds out the outcome of a swap that failed with `error`.
-    async fn outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
+    async fn swap_outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
         let (mut left, pause) = CHECK_ATTEMPTS;
         loop {
             left -= 1;
@@ -133,18 +133,18 @@ impl Service {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
         if let Some(path) = path {
-            let swapped = match self.unmounted(id).await {
+            let swapped = match self.mount_error(id).await {
                 // One that was thawed has written to the directory that it has.
                 None if dir.frozen().exists() => self.swap(id, dir, &path).await,
-                None => self.outcome(id, dir, self.swap_failed("it was interrupted")).await,
-                Some(error) => self.outcome(id, dir, error).await,
+                None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
+                Some(error) => self.swap_outcome(id, dir, error).await,
             };
             let name = id.to_owned();
             match swapped {
                 Swap::Done => {
                     tracing::info!(sandbox = id, "finished an interrupted restore");
                     self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
-                    self.forget_former(id);
+                    self.remove_former_files(id);
                 }
                 Swap::NotDone(error) => {
                     tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");

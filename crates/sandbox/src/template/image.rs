@@ -11,11 +11,11 @@ use workspace_state::{Extractor, list_tar};
 
 use super::{ImportOptions, TemplateError, decompress};
 
-/// Largest size of a JSON file in an archive, in bytes.
+/// Maximum size of a JSON file in an archive, in bytes.
 const TEXT_MAX: u64 = 16 << 20;
-/// Largest depth of nested indexes.
+/// Maximum depth of nested indexes.
 const DEPTH_MAX: u32 = 4;
-/// Largest number of layers of an image; runtimes have no more than 127.
+/// Maximum number of layers of an image; runtimes have no more than 127.
 const LAYERS_MAX: usize = 512;
 
 /// Offsets and sizes of the members of an archive.
@@ -28,7 +28,7 @@ struct Members<'o> {
 }
 
 #[derive(Deserialize)]
-struct Saved {
+struct SavedImage {
     #[serde(rename = "Config")]
     config: String,
     #[serde(rename = "Layers")]
@@ -166,7 +166,7 @@ impl<'o> Members<'o> {
             Some(reader) => reader,
             None => Box::new(self.open(name)?),
         };
-        let mut layer = Budgeted { input, left, used_up: false };
+        let mut layer = BudgetReader { input, left, used_up: false };
         let extracted = extractor.extract(&mut layer);
         if layer.used_up {
             return Err(self.options.too_large());
@@ -175,7 +175,7 @@ impl<'o> Members<'o> {
     }
 
     fn saved(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
-        let images: Vec<Saved> = parse(&self.text("manifest.json")?, "manifest.json")?;
+        let images: Vec<SavedImage> = parse(&self.text("manifest.json")?, "manifest.json")?;
         let [image] = &images[..] else {
             return Err(wrong(format!("it holds {} images; save one", images.len())));
         };
@@ -201,14 +201,14 @@ impl<'o> Members<'o> {
     }
 }
 
-/// A reader that fails when more bytes come than are left.
-struct Budgeted<'a> {
+/// Reader that fails when it reads more bytes than are left.
+struct BudgetReader<'a> {
     input: Box<dyn Read + 'a>,
     left: &'a mut u64,
     used_up: bool,
 }
 
-impl Read for Budgeted<'_> {
+impl Read for BudgetReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
         match self.left.checked_sub(read as u64) {

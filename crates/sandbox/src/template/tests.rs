@@ -88,7 +88,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// A member whose path and records are written unchecked.
+/// Returns a member whose path and records are written unchecked.
 fn with_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for (key, value) in records {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::geteuid;
 use workspace_sandbox::runtime::{Network, RuntimeError};
-use workspace_sandbox::{NewSandbox, SandboxError, Service, Settings, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, Service, Settings, View};
 use workspace_test_support::network::{
     self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, tell_address,
 };
@@ -152,7 +152,7 @@ async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome
     wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
     assert_eq!(processes(&[NETWORK_DAEMON]).len(), 1);
-    service.remove(&alice(), id, false).await.unwrap();
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
     wait_until("daemon and uplink end", async || {
         processes(&[NETWORK_DAEMON]).is_empty() && processes(&PROGRAMS).is_empty()
     })
@@ -192,7 +192,7 @@ async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
     }
     let (refused, lacks) = (
         service.create(creator(), reaching(None)).await.unwrap_err(),
-        service.runtime().lacks().await.unwrap(),
+        service.runtime().missing_features().await.unwrap(),
     );
     for program in ["pasta", "slirp4netns"] {
         sh_outside(&format!("umount /usr/bin/{program}"));

@@ -10,9 +10,10 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, Holder, ProcessScope, Runtime, RuntimeError, Start, Started, Template, Usage, WorkspaceProcess,
+    Frozen, Holder, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
+    ProcessScope,
 };
-use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir, Service, Settings};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;
 
 use crate::home::{TestHome, alice, base, creator, request, run, wait_until};
@@ -65,16 +66,16 @@ impl Runtime for FailingRuntime {
         self.inner.name()
     }
 
-    async fn lacks(&self) -> Result<Vec<String>, RuntimeError> {
-        self.inner.lacks().await
+    async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
+        self.inner.missing_features().await
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         self.inner.start(start).await
     }
 
-    async fn mounts(&self) -> Result<Holder, String> {
-        self.inner.mounts().await
+    async fn mount_holder(&self) -> Result<Holder, String> {
+        self.inner.mount_holder().await
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -85,7 +86,7 @@ impl Runtime for FailingRuntime {
         &self,
         workspaces: &Path,
         sandboxes: &Path,
-        lazy: bool,
+        lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         self.inner.find_own_users(workspaces, sandboxes, lazy).await
     }
@@ -102,8 +103,8 @@ impl Runtime for FailingRuntime {
         self.inner.is_running(id, dir).await
     }
 
-    async fn ended(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        self.inner.ended(id, dir).await
+    async fn wait_for_end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
+        self.inner.wait_for_end(id, dir).await
     }
 
     async fn end(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -191,5 +192,5 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     assert_eq!(runtime.failing_ends.load(Ordering::SeqCst), 0);
     let end = filling.wait().await.unwrap();
     assert!(end.failed.is_some(), "{end:?}");
-    service.remove(&alice(), id, false).await.unwrap();
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }

@@ -15,7 +15,7 @@ use workspace_agent_protocol::GENERATION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, CommandEnd, CommandProgress, RegisterRequest};
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -48,7 +48,7 @@ impl ScriptedAgent {
 
 #[async_trait]
 impl Behaviour for ScriptedAgent {
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         let (messages, queued) = unbounded_channel();
         *self.messages.lock().unwrap() = Some(messages);
         self.send(AgentPayload::Register(RegisterRequest {
@@ -71,14 +71,14 @@ impl Behaviour for ScriptedAgent {
                 client.connect(UnboundedReceiverStream::new(queued)).await.unwrap().into_inner();
             while let Ok(Some(_)) = requests.message().await {}
         });
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     fn is_running(&self, _: &str) -> bool {
         true
     }
 
-    async fn ended(&self, _: &str) {
+    async fn wait_for_end(&self, _: &str) {
         std::future::pending::<()>().await;
     }
 }

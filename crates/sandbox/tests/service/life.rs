@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::{EventKind, Filter, State};
-use workspace_sandbox::{Creator, Kept, NewSandbox, ResourceRequest, SandboxError, Scope};
+use workspace_sandbox::{
+    Creator, KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Scope,
+};
 use workspace_test_support::skip;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
@@ -40,11 +42,14 @@ async fn sandbox_is_created_used_and_removed(home: &TestHome) {
     assert_eq!(ran.stdout, "hello\n/workspace\n");
     assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
     let id = &view.sandbox.id;
-    assert_eq!(service.remove(&alice(), id, false).await.unwrap(), Kept::Nothing);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
-    assert!(matches!(service.remove(&alice(), id, false).await, Err(SandboxError::NotFound { .. })));
+    assert!(matches!(
+        service.remove(&alice(), id, ReclaimPolicy::Delete).await,
+        Err(SandboxError::NotFound { .. })
+    ));
 }
 
 async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
@@ -55,7 +60,7 @@ async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
     let handle = service.run(&alice(), id, request("sleep 100")).await.unwrap();
     let refusals = [
         service.get(&bob, id).await.err(),
-        service.remove(&bob, id, false).await.err(),
+        service.remove(&bob, id, ReclaimPolicy::Delete).await.err(),
         service.run(&bob, id, request("true")).await.err(),
         service.command(&bob, id, &handle.id).await.err(),
         service.kill(&bob, id, &handle.id, 9).await.err(),
@@ -145,7 +150,7 @@ async fn repeated_request_creates_one_sandbox(home: &TestHome) {
     let second = Creator { idempotency_key: Some(("l".to_owned(), "a".repeat(64))), ..creator() };
     let refused = service.create(second.clone(), base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { .. }), "{refused}");
-    service.remove(&alice(), &ids[0], false).await.unwrap();
+    service.remove(&alice(), &ids[0], ReclaimPolicy::Delete).await.unwrap();
     service.create(second, base()).await.unwrap();
 }
 
@@ -199,7 +204,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let ran = crate::home::read(&old, 0).await;
     assert_eq!(ran.stdout, "begun\n");
     assert!(ran.end.failed.is_some());
-    service.remove(&alice(), id, false).await.unwrap();
+    service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn sandbox_can_be_removed_while_it_is_created(home: &TestHome) {
@@ -213,16 +218,16 @@ async fn sandbox_can_be_removed_while_it_is_created(home: &TestHome) {
         let found = service.list(&alice(), Filter::default()).await.unwrap().0;
         for view in found {
             // The failed creation may have removed it before.
-            match service.remove(&alice(), &view.sandbox.id, false).await {
+            match service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await {
                 Ok(_) | Err(SandboxError::NotFound { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
         if let Ok(view) = making.await.unwrap() {
-            drop(service.remove(&alice(), &view.sandbox.id, false).await);
+            drop(service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await);
         }
         assert_eq!(service.list(&alice(), Filter::default()).await.unwrap().1, 0);
-        assert!(service.files_removed(TIMEOUT).await);
+        assert!(service.wait_for_removed_files(TIMEOUT).await);
         assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
     }
 }
@@ -275,25 +280,25 @@ async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
     assert_eq!((sandbox.state, sandbox.state_reason), (State::Stopped, Some(reason)));
     assert!(home.workspace(&view).join("big").exists());
     assert_eq!(sh(&service, &neighbour, "echo fine").await.stdout, "fine\n");
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, true).await.unwrap();
-    let Kept::Directory(kept) = kept else { panic!("{kept:?}") };
+    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();
-    assert_eq!(collected, workspace_sandbox::Collected::default());
+    assert_eq!(collected, workspace_sandbox::CollectionReport::default());
     assert!(kept.join("file").exists());
 }
 
 async fn every_state_change_has_an_event(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     let catalog = home.catalog().await;
     let events = async || -> Vec<EventKind> {
         catalog.events().after(0, 100).await.unwrap().into_iter().map(|event| event.kind).collect()

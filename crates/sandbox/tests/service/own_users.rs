@@ -5,7 +5,10 @@ use std::path::Path;
 use libtest_mimic::Trial;
 use workspace_host::Holder;
 use workspace_host::{launch, own_users};
-use workspace_sandbox::{Fork, NewCommit, NewSandbox, ProviderKind, Service, Settings, View};
+use workspace_sandbox::runtime::LazyMount;
+use workspace_sandbox::{
+    Fork, IfInUse, ProviderKind, NewCommit, NewSandbox, ReclaimPolicy, Service, Settings, View,
+};
 use workspace_state::{NewSnapshot, Snapshot};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
@@ -28,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// reported.
 async fn has_own_users(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match own_users::probe(&holder, home.path(), false) {
         Ok(()) => {
             assert!(!missing.contains("no user ids of their own"), "{missing}");
@@ -56,7 +59,7 @@ fn user(home: &TestHome, view: &View) -> u32 {
 async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let shared = launch::owner(&service.runtime().mounts().await.unwrap());
+    let shared = launch::owner(&service.runtime().mount_holder().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
     let found = user(home, &view);
     if has_own_users(home, &service).await {
@@ -64,7 +67,7 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
         return;
     }
     assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
     assert!(shared.is_some() || missing.contains("only a server that root runs"), "{missing}");
 }
@@ -88,9 +91,9 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     found.dedup();
     assert_eq!(found.len(), 4);
     for view in &views {
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
 }
 
 async fn user_ids_survive_a_restart(home: &TestHome) {
@@ -109,7 +112,7 @@ async fn user_ids_survive_a_restart(home: &TestHome) {
     let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // A new workspace is shown to the user id that it has.
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let ran = sh(&service, &first, "cd /workspace; echo more >> file; cat file; stat -c %u file").await;
     assert_eq!(ran.stdout, "text\nmore\n1000\n", "{ran:?}");
     let third = create(&service).await;
@@ -154,7 +157,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
         let fork = &forked.views[0].sandbox.id;
         let (changes, _) = service.changes(&alice(), fork).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 3, "{provider}");
-        service.restore(&alice(), fork, base_snapshot.id, true).await.unwrap();
+        service.restore(&alice(), fork, base_snapshot.id, IfInUse::EndProcesses).await.unwrap();
         let restored = service.commit(&alice(), fork, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(restored.tree, base_snapshot.tree, "{provider}");
     }
@@ -165,7 +168,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
 async fn start_sharing(home: &TestHome) -> Service {
     let runtime = home.kind.runtime(home.path()).await;
     let nowhere = Path::new("/proc/self/fd");
-    runtime.find_own_users(nowhere, nowhere, false).await.unwrap();
+    runtime.find_own_users(nowhere, nowhere, LazyMount::Unused).await.unwrap();
     let mut settings = Settings::new(home.path());
     settings.pool = 0;
     Service::start(settings, home.catalog().await, runtime).await.unwrap()
@@ -175,11 +178,11 @@ async fn start_sharing(home: &TestHome) -> Service {
 async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Snapshot) {
     let (id, before) = (view.sandbox.id.as_str(), user(home, view));
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let ran =
         sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
     assert_eq!(ran.stdout, "1000\ntext\nmore\nfile\n", "{ran:?}");
-    service.restore(&alice(), id, snapshot.id, true).await.unwrap();
+    service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
     let restored = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
     assert_eq!(restored.tree, snapshot.tree);
     assert_eq!(user(home, view), before);
@@ -187,7 +190,7 @@ async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Sna
 
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
-    let missing = service.runtime().lacks().await.unwrap().join("; ");
+    let missing = service.runtime().missing_features().await.unwrap().join("; ");
     assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
@@ -208,7 +211,7 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) 
     let service = start_sharing(home).await;
     for view in old.iter().chain(&later) {
         use_all(home, &service, view, &snapshot).await;
-        service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
-    assert!(service.files_removed(TIMEOUT).await);
+    assert!(service.wait_for_removed_files(TIMEOUT).await);
 }

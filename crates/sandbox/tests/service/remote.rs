@@ -12,9 +12,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::start_parameters::StartParameters;
-use workspace_sandbox::runtime::{RuntimeError, Start, Started};
+use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, RunRequest, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, Piece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest, View,
 };
 use workspace_test_support::stable_port;
 
@@ -63,7 +63,7 @@ impl Drop for RemoteAgents {
 
 #[async_trait]
 impl Behaviour for RemoteAgents {
-    async fn start(&self, start: &Start<'_>) -> Result<Started, RuntimeError> {
+    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
         let parameters = StartParameters { token: start.token.to_vec(), ..self.parameters.clone() };
         let file = self.directory.join(format!("{}.parameters", start.id));
         std::fs::write(&file, parameters.to_bytes()).unwrap();
@@ -73,7 +73,7 @@ impl Behaviour for RemoteAgents {
         command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).stderr(Stdio::null());
         let agent = command.spawn().unwrap();
         self.agents.lock().unwrap().insert(start.id.to_owned(), agent);
-        Ok(Started::default())
+        Ok(StartResult::default())
     }
 
     fn is_running(&self, id: &str) -> bool {
@@ -81,7 +81,7 @@ impl Behaviour for RemoteAgents {
         agents.get_mut(id).is_some_and(|agent| agent.try_wait().unwrap().is_none())
     }
 
-    async fn ended(&self, id: &str) {
+    async fn wait_for_end(&self, id: &str) {
         while self.is_running(id) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -172,7 +172,7 @@ async fn output_is_sent_over_the_connection(home: &TestHome) {
     let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.timed_out);
-    service.remove(&alice(), &view.sandbox.id, false).await.unwrap();
+    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn no_output_is_lost_without_a_server(home: &TestHome) {
@@ -214,7 +214,7 @@ async fn terminal_works_over_the_connection(home: &TestHome) {
     let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into() };
     let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
     let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
-    service.type_in(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
+    service.write_terminal(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
     let mut output = terminal.output(0).await.unwrap();
     let (mut shown, mut code) = (String::new(), None);
     while let Some(pieces) = output.next().await.unwrap() {

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewCommit, NewSandbox, ProviderKind, SandboxError, Service, Settings, View};
+use workspace_sandbox::{
+    IfInUse, ProviderKind, NewCommit, NewSandbox, SandboxError, Service, Settings, View,
+};
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::failing_runtime::FailingRuntime;
@@ -78,7 +80,7 @@ impl Fixture {
     }
 
     async fn restore(&self) -> Result<(), SandboxError> {
-        self.service.restore(&alice(), self.id(), self.new, true).await.map(|_| ())
+        self.service.restore(&alice(), self.id(), self.new, IfInUse::EndProcesses).await.map(|_| ())
     }
 
     async fn now(&self) -> View {

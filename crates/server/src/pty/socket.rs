@@ -177,7 +177,8 @@ impl Session {
             Request::Type(data) => self.type_in(data).await?,
             Request::Resize(size) => {
                 let service = &self.app.sandboxes;
-                let resized = service.resize(&self.scope, &self.sandbox, &self.terminal.id, size).await;
+                let resized =
+                    service.resize_terminal(&self.scope, &self.sandbox, &self.terminal.id, size).await;
                 resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
             }
             Request::Ping => return Ok(Some(text_message(&TerminalEvent::Pong))),
@@ -186,7 +187,8 @@ impl Session {
     }
 
     async fn type_in(&self, data: Vec<u8>) -> Result<(), String> {
-        let typed = self.app.sandboxes.type_in(&self.scope, &self.sandbox, &self.terminal.id, data).await;
+        let typed =
+            self.app.sandboxes.write_terminal(&self.scope, &self.sandbox, &self.terminal.id, data).await;
         typed.map_err(|error| closed(error, &self.terminal.id).message().to_owned())
     }
 }

@@ -45,9 +45,9 @@ pub(crate) fn add_checks(
 /// Checks the runtime. Missing features only fail the check if isolation has to be strict.
 async fn can_run(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String, String> {
     let name = runtime.name();
-    let lacks = runtime.lacks().await.map_err(|error| error.to_string())?;
+    let lacks = runtime.missing_features().await.map_err(|error| error.to_string())?;
     if strict {
-        let unmet = runtime.unmet().await.map_err(|error| error.to_string())?;
+        let unmet = runtime.unmet_requirements().await.map_err(|error| error.to_string())?;
         if !unmet.is_empty() {
             let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
             return Err(format!("{name}: {}; {hint}", unmet.join("; ")));

@@ -123,7 +123,7 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         },
         snapshot: config.snapshot.map(|id| id.to_string()),
         provider: config.provider.map(|kind| kind.to_string()),
-        not_applied: config.missing,
+        not_applied: config.not_applied,
         agent_connected,
         created_at: time::time(sandbox.created_at)?,
         expires_at: time::time(sandbox.expires_at)?,

@@ -63,7 +63,7 @@ fn is_of_server(error: &ApiError, choices: Choices) -> bool {
 /// Renders the metrics of sandboxes.
 pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
     head(text, "sandbox_total", "gauge", "Sandboxes by state.");
-    for (state, count) in service.counts() {
+    for (state, count) in service.state_counts() {
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }

@@ -11,10 +11,10 @@ use workspace_api::diff::DiffQuery;
 use workspace_api::error::ErrorBody;
 use workspace_api::sandbox_snapshots::{
     CommitSandbox, CommittedSandbox, Durability, ForkSandbox, ForkedSandbox, Freeze, RestoreSandbox,
-    RestoredSandbox, SandboxChanges, WorkspaceUser,
+    RestoredSandbox, SandboxChanges, WorkspaceProcess,
 };
 use workspace_api::snapshots::{SkippedEntry, Snapshot};
-use workspace_sandbox::{Creator, Fork, NewCommit, Pause, runtime};
+use workspace_sandbox::{Creator, Fork, IfInUse, NewCommit, Pause, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
 use super::conversion::sandbox_to_api;
@@ -43,8 +43,8 @@ fn skipped_to_api(skipped: &[workspace_state::Skipped]) -> Vec<SkippedEntry> {
     skipped.iter().map(entry).collect()
 }
 
-fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceUser {
-    WorkspaceUser { pid: user.pid, command: user.command, why: user.usage.to_string() }
+fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceProcess {
+    WorkspaceProcess { pid: user.pid, command: user.command, why: user.usage.to_string() }
 }
 
 async fn shown(app: &App, record: Record) -> Result<Snapshot, ApiError> {
@@ -102,8 +102,9 @@ pub(super) async fn restore(
     let scope = scope(&caller);
     app.sandboxes.get(&scope, &id).await?;
     let snapshot = app.snapshots().find(&scope, &order.snapshot).await?.id;
-    let restored = app.sandboxes.restore(&scope, &id, snapshot, order.force).await?;
-    let ended: Vec<WorkspaceUser> = restored.ended.into_iter().map(user_to_api).collect();
+    let if_in_use = if order.force { IfInUse::EndProcesses } else { IfInUse::Fail };
+    let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
+    let ended: Vec<WorkspaceProcess> = restored.ended.into_iter().map(user_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     tell(&app, &id, Entry::by("sandbox.restored", &caller, &request, details));
     let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));

@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use regex_lite::Regex;
 use tracing_subscriber::EnvFilter;
-use workspace_sandbox::runtime::Cidr;
+use workspace_sandbox::runtime::parse_cidr;
 
 /// A kind of value.
 pub(super) trait Value: Sized {
@@ -409,16 +410,7 @@ impl Value for Patterns {
 
 /// Addresses that may connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Networks(pub Vec<Network>);
-
-/// A range of addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Its first address.
-    pub address: IpAddr,
-    /// Length of the prefix in bits.
-    pub bits: u8,
-}
+pub struct Networks(pub Vec<IpNet>);
 
 impl Value for Networks {
     const ALLOWED: &'static str = "* or addresses and networks such as 10.0.0.0/8, separated by commas";
@@ -426,19 +418,17 @@ impl Value for Networks {
 
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
-            let any = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-            return Some(Self(any.map(|address| Network { address, bits: 0 }).to_vec()));
+            return Some(Self(vec![Ipv4Net::default().into(), Ipv6Net::default().into()]));
         }
         parts(text, ',').map(network).collect::<Option<_>>().map(Self)
     }
 }
 
-fn network(text: &str) -> Option<Network> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-    let address: IpAddr = address.parse().ok()?;
-    let width = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.map_or(Some(width), |bits| bits.parse().ok())?;
-    (bits <= width).then_some(Network { address, bits })
+fn network(text: &str) -> Option<IpNet> {
+    let Some((address, bits)) = text.split_once('/') else {
+        return text.parse::<IpAddr>().ok().map(IpNet::from);
+    };
+    IpNet::new(address.parse().ok()?, bits.parse().ok()?).ok()
 }
 
 impl Value for SocketAddr {
@@ -451,7 +441,7 @@ impl Value for SocketAddr {
 
 /// Ranges of IPv4 addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranges(pub Vec<Cidr>);
+pub struct Ranges(pub Vec<Ipv4Net>);
 
 impl Value for Ranges {
     const ALLOWED: &'static str = "none, or IPv4 networks such as 169.254.0.0/16, separated by commas";
@@ -461,7 +451,7 @@ impl Value for Ranges {
         if text == "none" {
             return Some(Self(Vec::new()));
         }
-        parts(text, ',').map(|part| part.parse().ok()).collect::<Option<_>>().map(Self)
+        parts(text, ',').map(|part| parse_cidr(part).ok()).collect::<Option<_>>().map(Self)
     }
 }
 

@@ -38,10 +38,10 @@ async fn page_of_owner(
     query: &ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let (page, limit) = (query.page, query.limit);
-    let behind = query.cursor.map(|id| id.to_string());
+    let cursor = query.cursor.map(|id| id.to_string());
     let skip = skipped(page, limit) as u64;
     let total = catalog.snapshots().count(owner).await?;
-    let mut ids = catalog.snapshots().ids(owner, behind.as_deref(), skip, limit + 1).await?;
+    let mut ids = catalog.snapshots().ids(owner, cursor.as_deref(), skip, limit + 1).await?;
     let more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
@@ -166,7 +166,7 @@ mod tests {
             let labels = [("odd".to_owned(), (n % 2).to_string())].into();
             let new = NewSnapshot { labels, ..NewSnapshot::default() };
             let id = store.empty_tree().unwrap().commit(new).unwrap().id;
-            catalog.snapshots().add("alice", &id.to_string(), None, 0).await.unwrap();
+            catalog.snapshots().add_owner("alice", &id.to_string(), None, 0).await.unwrap();
             ids.push(id);
         }
         ids.sort();

@@ -28,7 +28,7 @@ impl Snapshots<'_> {
         sandbox: Option<&str>,
         bytes: u64,
     ) -> Result<(), CatalogError> {
-        self.catalog.snapshots().add(owner, &id.to_string(), sandbox, bytes).await
+        self.catalog.snapshots().add_owner(owner, &id.to_string(), sandbox, bytes).await
     }
 
     /// Returns the snapshot with that id. The id must be complete: whether a prefix is unique would depend
@@ -66,7 +66,7 @@ impl Snapshots<'_> {
             Err(_) if self.is_lost(owner, &id).await? => {}
             Err(error) => return Err(error),
         }
-        if !self.catalog.snapshots().remove(owner, &id.to_string()).await? {
+        if !self.catalog.snapshots().remove_owner(owner, &id.to_string()).await? {
             let store = self.store.clone();
             blocking(move || forget(&store, id)).await?;
         }

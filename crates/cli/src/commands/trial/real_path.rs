@@ -197,7 +197,7 @@ impl Trial<'_> {
                 deny: workspace_sandbox::Settings::new(&self.directory).egress_deny,
                 except: Vec::new(),
                 dns: None,
-                uplink: Uplink::Program,
+                uplink: Uplink::UserMode,
             }),
         };
         let environment = view::environment(self.args, &cwd);

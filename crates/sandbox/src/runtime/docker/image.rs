@@ -5,7 +5,7 @@ use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuil
 use tokio::sync::watch;
 use tokio_stream::StreamExt as _;
 
-use super::{Docker, failed, is_gone};
+use super::{Docker, failed, is_not_found};
 use crate::runtime::{RuntimeError, Template};
 
 /// Name of the default template.
@@ -20,8 +20,8 @@ const BUILT_IN: [(&str, &str, &str); 5] = [
     ("node:20", "node:20-slim", "Node.js 20"),
     ("go:1.21", "golang:1.21-alpine", "Go 1.21"),
 ];
-/// Longest name of an image.
-const LONGEST: usize = 255;
+/// Maximum length of the name of an image, in bytes.
+const IMAGE_NAME_MAX: usize = 255;
 
 impl Docker {
     /// Finds the image of a template, and pulls it if it is missing.
@@ -57,7 +57,7 @@ impl Docker {
     async fn has(&self, image: &str) -> Result<bool, RuntimeError> {
         match self.client.inspect_image(image).await {
             Ok(_) => Ok(true),
-            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) if is_not_found(&error) => Ok(false),
             Err(error) => Err(failed("look for an image", &error)),
         }
     }
@@ -166,7 +166,7 @@ fn tagged(image: &str) -> String {
 /// Returns true for a valid name of an image. Names become parts of the paths of requests.
 fn is_image(name: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    name.len() <= LONGEST
+    name.len() <= IMAGE_NAME_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(harmless)
         && !name.contains("..")

@@ -8,7 +8,7 @@ use workspace_test_support::{requires, skip};
 use super::test_server::{TestServer, soon};
 
 /// Returns the reason for which this machine cannot run such sandboxes, if there is one.
-fn lacks() -> bool {
+fn missing_features() -> bool {
     match workspace_host::network::unavailable_reason() {
         Some(missing) if rustix::process::geteuid().is_root() => !requires(false, missing),
         Some(missing) => {
@@ -59,7 +59,7 @@ fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
 
 #[test]
 fn a_network_outlives_a_killed_server() {
-    if lacks() {
+    if missing_features() {
         return;
     }
     let nameserver = nameserver().to_string();

@@ -8,14 +8,14 @@ use workspace_workspace::Usage;
 use crate::clock::now;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Limit on doublings of the time for a scan of a workspace.
+/// Maximum number of times that the time limit of a scan is doubled.
 const TIMEOUT_DOUBLINGS: u32 = 3;
 
 /// Measurements of a workspace, and when the next scan is due.
 #[derive(Debug)]
 pub(crate) struct WorkspaceUsage {
     next_scan: LeafMutex<Instant>,
-    measured: LeafMutex<Measured>,
+    measured: LeafMutex<Measurements>,
     /// True while the workspace is being scanned.
     is_scanned: AtomicBool,
     /// Scans in a row that ran out of time.
@@ -25,14 +25,14 @@ pub(crate) struct WorkspaceUsage {
 }
 
 #[derive(Debug, Default)]
-struct Measured {
+struct Measurements {
     /// Result of the last scan, and its time in milliseconds since 1970.
     last: Option<(Usage, i64)>,
     /// Baseline of growth. Not the last scan, which may have come after the sandbox had filled the disk.
     baseline: Option<Usage>,
 }
 
-impl Measured {
+impl Measurements {
     /// Records a result and returns the usage. A scan that was not finished never lowers it.
     fn record(&mut self, used: Usage) -> Usage {
         let usage = match self.last {
@@ -59,7 +59,7 @@ impl Default for WorkspaceUsage {
 }
 
 impl WorkspaceUsage {
-    fn measured(&self) -> LeafGuard<'_, Measured> {
+    fn measured(&self) -> LeafGuard<'_, Measurements> {
         self.measured.lock()
     }
 
@@ -70,20 +70,20 @@ impl WorkspaceUsage {
 
     /// Records the usage of a new workspace, before the sandbox writes anything.
     pub(crate) fn record_first(&self, used: Usage) {
-        *self.measured() = Measured { last: Some((used, now())), baseline: Some(used) };
+        *self.measured() = Measurements { last: Some((used, now())), baseline: Some(used) };
     }
 
-    /// Result of the last scan; `None` before the first.
+    /// Returns the result of the last scan; `None` before the first.
     pub(crate) fn last(&self) -> Option<Usage> {
         self.measured().last.map(|(used, _)| used)
     }
 
-    /// Bytes at the last scan; zero before the first.
+    /// Returns the bytes at the last scan; zero before the first.
     pub(crate) fn bytes(&self) -> u64 {
         self.last().map_or(0, |used| used.bytes)
     }
 
-    /// Bytes at the last scan, and its time in milliseconds since 1970; `None` before the first.
+    /// Returns the bytes at the last scan, and its time in milliseconds since 1970; `None` before the first.
     pub(crate) fn last_with_time(&self) -> Option<(u64, i64)> {
         self.measured().last.map(|(used, time)| (used.bytes, time))
     }
@@ -94,9 +94,9 @@ impl WorkspaceUsage {
         measured.baseline = found.or(measured.baseline);
     }
 
-    /// Records the result of a scan while the disk was nearly full, and returns the growth since the baseline, which it
-    /// becomes. Nothing for a sandbox without a baseline. `at_least` if the scan of the baseline was not finished: then
-    /// the difference may have been there already.
+    /// Records the result of a scan while the disk was nearly full, and returns the growth since the
+    /// baseline, which it becomes. Nothing for a sandbox without a baseline. `at_least` if the scan of the
+    /// baseline was not finished: then the difference may have been there already.
     pub(crate) fn record_growth(&self, used: Usage) -> Usage {
         let mut measured = self.measured();
         let usage = measured.record(used);
@@ -116,7 +116,7 @@ impl WorkspaceUsage {
         }
     }
 
-    /// Bytes in files that are deleted and still open, at the last scan.
+    /// Returns the bytes in files that are deleted and still open, at the last scan.
     pub(crate) fn deleted(&self) -> u64 {
         self.deleted.load(Ordering::Relaxed)
     }
@@ -143,8 +143,8 @@ impl WorkspaceUsage {
         *self.next_scan.lock() = Instant::now() + pause;
     }
 
-    /// Time limit of the next scan, doubled for each one in a row that did not finish. Otherwise the directories that
-    /// are visited first would hide the rest.
+    /// Returns the time limit of the next scan, doubled for each one in a row that did not finish. Otherwise
+    /// the directories that are visited first would hide the rest.
     pub(crate) fn scan_timeout(&self, usual: Duration) -> Duration {
         usual * (1 << self.unfinished_scans.load(Ordering::Relaxed).min(TIMEOUT_DOUBLINGS))
     }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(workspace.record_growth(usage(100, 5)), usage(100, 5));
         workspace.record(usage(150, 6));
         let found = workspace.last();
-        // A scan that comes after the disk was checked may have found what filled it.
+        // A scan after the check of the disk may include the files that filled the disk.
         workspace.record(usage(170, 6));
         workspace.set_baseline(found);
         // With a quota, empty files take no bytes.

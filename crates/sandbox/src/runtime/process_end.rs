@@ -7,8 +7,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Waits until the process of a descriptor has ended: from then on the descriptor can be read.
-pub(super) async fn ended(process: OwnedFd) -> io::Result<()> {
-    // SAFETY: the descriptor is owned by what watches it, and closed with it.
+pub(super) async fn wait_for_end(process: OwnedFd) -> io::Result<()> {
+    // SAFETY: the `AsyncFd` owns the descriptor and closes it.
     let watched = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
     watched?.readable().await.map(|_| ())
 }

@@ -1,5 +1,6 @@
 //! Actions on a running sandbox from outside, through its first process.
 
+use std::fmt;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess};
 use workspace_host::{HostError, Process, settle_swap_without_chown, swap_without_chown};
 
 use super::guest::User;
+use super::{RuntimeError, blocking};
 use crate::sandbox_dir::SandboxDir;
 
 /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
@@ -30,7 +32,7 @@ pub(super) fn workspace_users(
     }
 }
 
-/// Bytes of a sandbox's workspace in deleted files that are still open.
+/// Returns the bytes of a sandbox's workspace in deleted files that are still open.
 pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
     workspace_processes::deleted_bytes(holder, process)
 }
@@ -40,7 +42,7 @@ pub(super) fn may_enter() -> bool {
     geteuid().is_root()
 }
 
-/// First process of a container that others run, by its PID; `None` if it is not on this machine. The PID may
+/// Finds the first process of a container by its PID; `None` if it is not on this machine. The PID may
 /// be of another process here: a daemon may be on another machine. No other process has this sandbox's
 /// sockets.
 pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process>, HostError> {
@@ -56,16 +58,59 @@ pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process
     Ok((same && process.is_running()).then_some(process))
 }
 
-/// Replaces the workspace of a container.
-pub(super) fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
+/// Wraps an error of the action that it names.
+type WrapError = dyn Fn(&'static str, &dyn fmt::Display) -> RuntimeError + Send + Sync;
+
+/// Running container of another program. Its methods act on it from outside, each on a thread of its own.
+pub(super) struct Container {
+    process: Process,
+    dir: SandboxDir,
+    failed: Box<WrapError>,
+}
+
+impl Container {
+    /// Takes the first process of a container, as [`first_process`] returns it.
+    pub(super) fn new(process: Process, dir: &SandboxDir, failed: Box<WrapError>) -> Self {
+        Self { process, dir: dir.clone(), failed }
+    }
+
+    pub(super) async fn workspace_users(
+        self,
+        end: Option<(ProcessScope, Duration)>,
+    ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
+        self.act(USERS, move |process, dir| workspace_users(&Holder::Machine, process, dir, end)).await
+    }
+
+    pub(super) async fn deleted_bytes(self) -> Result<u64, RuntimeError> {
+        self.act(USERS, |process, _| deleted(&Holder::Machine, process)).await
+    }
+
+    /// Replaces the workspace.
+    pub(super) async fn swap(self, workspace: &Path) -> Result<(), RuntimeError> {
+        let workspace = workspace.to_owned();
+        self.act(SWAP, move |process, _| swap_container(process, &workspace)).await
+    }
+
+    /// Returns true if a directory is the workspace.
+    pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
+        let workspace = workspace.to_owned();
+        self.act(SWAP, move |process, _| settle_swap_without_chown(&Holder::Machine, process, &workspace)).await
+    }
+
+    async fn act<T: Send + 'static>(
+        self,
+        action: &'static str,
+        work: impl FnOnce(&Process, &SandboxDir) -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        let Self { process, dir, failed } = self;
+        blocking(move || work(&process, &dir), move |error| failed(action, error)).await
+    }
+}
+
+fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
     let named =
         |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
     swap_without_chown(&Holder::Machine, process, workspace)
-}
-
-/// Returns true if a directory is the workspace of a container.
-pub(super) fn settle_swap_container(process: &Process, workspace: &Path) -> Result<bool, HostError> {
-    settle_swap_without_chown(&Holder::Machine, process, workspace)
 }

@@ -9,7 +9,7 @@ use crate::sandbox_dir::SandboxDir;
 const PAUSED: &str = "paused\n";
 
 /// Writes the note, before the pause. A sandbox is frozen once at a time.
-pub(super) fn note(dir: &SandboxDir) -> io::Result<()> {
+pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
     let mut file = match File::create_new(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(io::Error::other("the sandbox is frozen already"));
@@ -18,12 +18,12 @@ pub(super) fn note(dir: &SandboxDir) -> io::Result<()> {
     };
     file.write_all(PAUSED.as_bytes()).inspect_err(|_| {
         // An incomplete note is of no use.
-        let _ = forget(dir);
+        let _ = remove(dir);
     })
 }
 
 /// Returns true if the note exists.
-pub(super) fn is_noted(dir: &SandboxDir) -> io::Result<bool> {
+pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
     match fs::read(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         text => Ok(text? == PAUSED.as_bytes()),
@@ -31,7 +31,7 @@ pub(super) fn is_noted(dir: &SandboxDir) -> io::Result<bool> {
 }
 
 /// Removes the note, if it exists.
-pub(super) fn forget(dir: &SandboxDir) -> io::Result<()> {
+pub(super) fn remove(dir: &SandboxDir) -> io::Result<()> {
     match fs::remove_file(dir.frozen()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -17,7 +17,7 @@ const BUILT_IN: [(&str, &str); 5] = [
 ];
 
 /// Lists the templates that are present, and those that could be fetched.
-pub(super) fn listed(templates: &Templates) -> io::Result<Vec<Template>> {
+pub(super) fn list_templates(templates: &Templates) -> io::Result<Vec<Template>> {
     let here = templates.list()?;
     let mut all = vec![base()];
     for (name, image) in BUILT_IN {
@@ -67,8 +67,8 @@ fn fetch(name: &str, image: &str) -> String {
     format!("docker pull {image} && docker save {image} | workspace template import {name} -")
 }
 
-/// Error for a template that is not present.
-pub(super) fn not_here(name: &str) -> RuntimeError {
+/// Returns the error for a template that is not present.
+pub(super) fn template_not_found(name: &str) -> RuntimeError {
     let name = name.to_owned();
     match BUILT_IN.iter().find(|(known, _)| *known == name) {
         Some((_, image)) => {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use bollard::models::NetworkInspect;
 use bollard::query_parameters::InspectNetworkOptions;
+use ipnet::IpNet;
 use tokio::net::lookup_host;
 use workspace_agent_protocol::start_parameters::StartParameters;
 
@@ -11,9 +12,9 @@ use super::Docker;
 use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
-    /// Returns the address for an agent that connects over the network; `None` for one that uses its socket,
-    /// because it has no network or the server no port.
-    pub(super) async fn dial(
+    /// Returns the start data of an agent that connects over TCP, with the addresses of the server; `None`
+    /// for an agent that uses its Unix socket, because it has no network or the server no port.
+    pub(super) async fn agent_address(
         &self,
         start: &Start<'_>,
         network: &str,
@@ -33,7 +34,7 @@ impl Docker {
         Ok(Some(StartParameters { token, addresses, name, trusted }))
     }
 
-    /// Returns the address by which a network reaches this machine.
+    /// Returns the address of this machine in a network.
     async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         let reason = match found.as_ref().map(gateway_of) {
@@ -51,9 +52,9 @@ impl Docker {
 fn gateway_of(network: &NetworkInspect) -> Option<IpAddr> {
     let configs = network.ipam.as_ref()?.config.as_deref()?;
     let gateways = configs.iter().filter_map(|config| {
-        // Some daemons write the network's length behind it.
         let text = config.gateway.as_deref()?;
-        text.split('/').next()?.parse().ok()
+        // Some daemons append the prefix length of the network.
+        text.parse().or_else(|_| text.parse::<IpNet>().map(|network| network.addr())).ok()
     });
     let gateways: Vec<IpAddr> = gateways.collect();
     gateways.iter().find(|gateway| gateway.is_ipv4()).or(gateways.first()).copied()
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gateway_is_found_in_what_the_daemon_says() {
+    fn ipv4_gateway_of_a_network_is_preferred() {
         let network = |gateways: &[&str]| {
             let config =
                 |gateway: &&str| IpamConfig { gateway: Some((*gateway).to_owned()), ..IpamConfig::default() };
