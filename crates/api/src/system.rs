@@ -1,7 +1,43 @@
-//! `/health`, `/ready`, `/api/v1/stats` and `/api/v1/gc`: the server as a whole.
+//! `/`, `/health`, `/ready`, `/api/v1/stats` and `/api/v1/gc`: the server as a whole.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// The server and its main paths.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerInfo {
+    /// Name of the product.
+    #[schema(example = "Elevo Workspace")]
+    pub name: String,
+    /// Version of the server.
+    pub version: String,
+    /// The product in one sentence.
+    pub description: String,
+    /// Main paths.
+    pub links: ServerLinks,
+    /// Instructions for getting a key and sending it.
+    pub key: String,
+}
+
+/// Paths on this server. All but `metrics` need no key.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ServerLinks {
+    /// API browser, a page.
+    #[schema(example = "/api/docs")]
+    pub docs: String,
+    /// OpenAPI document.
+    #[schema(example = "/api/v1/openapi.json")]
+    pub openapi: String,
+    /// Liveness.
+    #[schema(example = "/health")]
+    pub health: String,
+    /// Readiness.
+    #[schema(example = "/ready")]
+    pub ready: String,
+    /// Metrics for Prometheus; needs an admin key.
+    #[schema(example = "/metrics")]
+    pub metrics: String,
+}
 
 /// Liveness of the server.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

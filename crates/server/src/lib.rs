@@ -33,6 +33,7 @@ mod metrics;
 mod node;
 pub mod openapi;
 mod owner_memory;
+mod pages;
 mod part;
 mod per_owner;
 mod private;

@@ -1,5 +1,5 @@
-//! The description of the API, OpenAPI 3.1: collected from the parts, checked in at `docs/openapi.json`, served with
-//! a page to read it.
+//! The OpenAPI 3.1 document of the API: merged from the route groups, checked in as `docs/openapi.json`, and served.
+//! `pages/api_docs.rs` serves a browser for it.
 
 use axum::Router;
 use axum::http::header;
@@ -13,18 +13,11 @@ use workspace_api::error::ErrorBody;
 use crate::app::App;
 use crate::part::Part;
 
-const PAGE: &str = include_str!("openapi/page.html");
-const SCRIPT: &str = include_str!("openapi/page.js");
-const STYLE: &str = include_str!("openapi/page.css");
-/// The page loads its own script, style and the description, and nothing from elsewhere.
-const PAGE_POLICY: &str =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'";
-
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Elevo Workspace", description = "Sandboxes for agents: isolated processes and terminals; snapshots of file trees, and searches over them. Every request but those for health and this \
 description has a key, `Authorization: Bearer KEY` or `X-API-Key: KEY`; the first one is in `DATA_DIR/api-key`."),
-    paths(openapi, page),
+    paths(openapi),
     components(schemas(ErrorBody)),
     security(("bearer" = []), ("apiKey" = [])),
     tags(
@@ -47,21 +40,18 @@ pub(crate) fn describe<'p>(parts: impl IntoIterator<Item = &'p Part>) -> Descrip
         whole.merge(part.document.clone());
     }
     let components = whole.components.get_or_insert_default();
-    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+    let bearer = bearer.description(Some("API key, sent as `Authorization: Bearer KEY`.")).build();
     components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
-    let header = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("X-API-Key")));
-    components.add_security_scheme("apiKey", header);
+    let header = ApiKeyValue::with_description("X-API-Key", "The same key, sent as `X-API-Key: KEY`.");
+    components.add_security_scheme("apiKey", SecurityScheme::ApiKey(ApiKey::Header(header)));
     whole
 }
 
 /// Returns the routes of this file.
 pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_json::Error> {
     let text = serde_json::to_string(description)?;
-    Ok(Router::new()
-        .route("/api/v1/openapi.json", get(move || openapi(text.clone())))
-        .route("/api/docs", get(page))
-        .route("/api/docs/page.js", get(|| file("text/javascript; charset=utf-8", SCRIPT)))
-        .route("/api/docs/page.css", get(|| file("text/css; charset=utf-8", STYLE))))
+    Ok(Router::new().route("/api/v1/openapi.json", get(move || openapi(text.clone()))))
 }
 
 /// Get this description.
@@ -71,18 +61,4 @@ pub(crate) fn routes(description: &Description) -> Result<Router<App>, serde_jso
 ))]
 async fn openapi(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
-}
-
-/// Get a page that shows this description.
-#[utoipa::path(get, path = "/api/docs", tag = "system", security(()), responses(
-    (status = 200, description = "A page", body = String, content_type = "text/html"),
-    (status = "default", description = "An error", body = ErrorBody),
-))]
-async fn page() -> Response {
-    file("text/html; charset=utf-8", PAGE).await
-}
-
-async fn file(kind: &'static str, text: &'static str) -> Response {
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)];
-    (headers, text).into_response()
 }

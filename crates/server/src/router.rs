@@ -9,13 +9,14 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::part::Part;
 use crate::{
-    auth, episodes, health, keys, openapi, process, processes, pty, request, sandboxes, snapshots, system,
+    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots, system,
     templates,
 };
 
 /// Returns the parts of the API. A new one is added here and nowhere else.
 pub fn parts() -> Vec<Part> {
     vec![
+        pages::part(),
         health::part(),
         keys::part(),
         sandboxes::part(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Call, KEY, Server};
+use crate::support::{Answer, Call, KEY, Server};
 
 #[test]
 fn the_server_says_whether_it_lives_and_can_work() {
@@ -69,14 +69,69 @@ fn every_answer_protects_browsers() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn the_front_page_is_html_for_browsers_and_json_for_other_clients() {
+    let server = Server::new();
+    let page = server.call("GET", "/").header("accept", "text/html,*/*;q=0.8").send();
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'; style-src 'self';"));
+    assert!(page.body.contains(env!("CARGO_PKG_VERSION")) && page.body.contains("workspace key create"));
+    assert!(!page.body.contains("<script") && !page.body.contains("://"), "{}", page.body);
+    let data = server.data.path().to_str().unwrap();
+    for accept in ["*/*", "application/json"] {
+        let info = server.call("GET", "/").header("accept", accept).send();
+        assert_eq!((info.header("content-type"), info.header("vary")), (Some("application/json"), Some("Accept")));
+        assert!(!info.body.contains(data), "{}", info.body);
+        let links = info.json()["links"].as_object().unwrap().clone();
+        for path in links.values().map(|path| path.as_str().unwrap()).filter(|path| *path != "/ready") {
+            assert_eq!(server.call("GET", path).key(KEY).send().status, 200, "{path}");
+            assert!(page.body.contains(path), "{path}");
+        }
+    }
+    assert_eq!(server.call("POST", "/").send().error(), "METHOD_NOT_ALLOWED");
+}
+
+#[test]
+fn the_api_browser_loads_only_from_the_server_itself() {
     let server = Server::new();
     let page = server.call("GET", "/api/docs").send();
-    assert!(page.header("content-security-policy").unwrap().contains("script-src 'self'"));
-    for path in ["/api/docs/page.js", "/api/docs/page.css", "/api/v1/openapi.json"] {
-        assert_eq!(server.call("GET", path).send().status, 200, "{path}");
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"));
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    let loaded: Vec<_> = page.body.split(['"']).filter(|it| it.starts_with("/api/docs/")).collect();
+    assert_eq!(loaded.len(), 4, "{}", page.body);
+    for path in loaded {
+        let file = server.call("GET", path).send();
+        let kind = if path.ends_with(".js") { "text/javascript" } else { "text/css" };
+        assert!(file.status == 200 && file.header("content-type").unwrap().starts_with(kind), "{path}");
+        assert_eq!(file.header("content-encoding"), None, "{path}");
     }
-    assert!(!page.body.contains("//"), "{}", page.body);
+    assert!(!page.body.contains("://"), "{}", page.body);
+    for path in ["swagger-ui-bundle.js.LICENSE.txt", "LICENSE", "NOTICE"] {
+        assert_eq!(server.call("GET", &format!("/api/docs/{path}")).send().status, 200, "{path}");
+    }
+}
+
+#[test]
+fn the_api_browser_is_compressed_for_clients_that_accept_gzip() {
+    let server = Server::new();
+    let path = "/api/docs/swagger-ui-bundle.js";
+    let plain = server.call("GET", path).send();
+    assert!(plain.body.contains("SwaggerUIBundle") && plain.header("vary") == Some("Accept-Encoding"));
+    let compressed = server.call("GET", path).header("accept-encoding", "gzip").send();
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    let length = |answer: &Answer| answer.header("content-length").unwrap().parse::<usize>().unwrap();
+    assert!(length(&compressed) < 500_000 && length(&plain) > 1_000_000);
+}
+
+#[test]
+fn the_api_browser_keeps_the_key_in_memory_and_can_send_it() {
+    let server = Server::new();
+    let script = server.call("GET", "/api/docs/api_docs.js").send().body;
+    assert!(script.contains("persistAuthorization: false") && script.contains("validatorUrl: null"));
+    let description = server.call("GET", "/api/v1/openapi.json").send().json();
+    assert_eq!(description["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    assert!(description["security"].as_array().unwrap().iter().any(|it| it.get("bearer").is_some()));
+    assert!(description.get("servers").is_none(), "requests go to the server that served the page");
 }
 
 #[test]

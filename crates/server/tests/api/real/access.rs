@@ -53,7 +53,7 @@ fn body(path: &str) -> Value {
 }
 
 fn is_open(path: &str) -> bool {
-    matches!(path, "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
+    matches!(path, "/" | "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
 }
 
 #[derive(Clone)]
