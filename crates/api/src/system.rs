@@ -110,9 +110,10 @@ pub struct MachineUsage {
 /// State of NFS, which is not implemented yet.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsStats {
-    /// Mode of the setting `NFS_MODE`.
+    /// Always `off`.
+    #[schema(example = "off")]
     pub mode: String,
-    /// Number of connections.
+    /// Always 0.
     pub connections: u64,
 }
 

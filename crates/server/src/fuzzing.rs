@@ -60,7 +60,7 @@ pub fn settings(text: &str) {
     };
     let source = SettingsSource::new(host.clone(), variables, file);
     let read = Settings::from_source(&source);
-    let shown = source.shown();
+    let shown = source.to_toml();
     if let Err(error) = &read {
         assert!(!error.0.is_empty(), "settings are refused without a reason");
         assert!(!error.to_string().is_empty(), "settings are refused without a word");

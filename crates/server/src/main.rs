@@ -99,7 +99,7 @@ fn perform(task: Task) -> Outcome {
         Task::Print { config } => {
             let given = SettingsSource::from_process(config.as_deref())?;
             Settings::from_source(&given)?;
-            print!("{}", given.shown());
+            print!("{}", given.to_toml());
         }
         Task::Serve { config } => serve(config.as_deref())?,
     }

@@ -1,4 +1,4 @@
-//! Settings: what is allowed, who goes before whom, what is said when they are wrong.
+//! Settings: allowed values, precedence of sources, error messages.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -78,15 +78,31 @@ fn everything_that_is_wrong_is_said_at_once() {
 
 #[test]
 fn every_setting_refuses_what_it_cannot_be() {
-    for declared in TABLE {
-        // A space is part of no value; of a list it is none, and a pattern may be one.
-        if matches!(declared.name, "cors_origins" | "nfs_allowed_ips" | "audit_redact") {
+    for declaration in TABLE {
+        // No value contains a control character. These two are lists, and a pattern may contain anything.
+        if matches!(declaration.name, "cors_origins" | "audit_redact") {
             continue;
         }
-        let name = declared.name.to_ascii_uppercase();
+        let name = declaration.name.to_ascii_uppercase();
         let error = read(&[(&name, "=\u{1} wrong")], None).unwrap_err();
         assert!(error.contains(&name), "{name}: {error}");
     }
+}
+
+#[test]
+fn every_setting_is_used() {
+    let sources = source_files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")));
+    let text: String = sources.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    for declaration in TABLE {
+        assert!(text.contains(&format!("settings.{}", declaration.name)), "{} is not used", declaration.name);
+    }
+}
+
+fn source_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let files = files.into_iter().filter(|path| path.extension().is_some_and(|it| it == "rs"));
+    files.chain(directories.iter().flat_map(|it| source_files(it))).collect()
 }
 
 #[test]
@@ -136,7 +152,7 @@ fn without_a_home_the_data_directory_must_be_given() {
 fn printed_settings_parse_again_and_contain_no_secrets() {
     let file = "cors_origins = ['https://a.org', 'https://b.org']\nmetrics_port = 9090";
     let given = given(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
-    let shown = given.shown();
+    let shown = given.to_toml();
     assert!(!shown.contains("the-secret") && shown.contains("# api_key is set and not shown"), "{shown}");
     let again = read(&[], Some(&shown)).unwrap();
     assert_eq!((again.max_sandboxes, again.metrics_port), (7, Some(9090)));
@@ -151,6 +167,6 @@ fn a_relative_data_directory_is_refused() {
         let error = Settings::from_source(&given).unwrap_err().to_string();
         assert!(error.contains("absolute path") && error.contains(path), "{error}");
         // It can be shown nevertheless.
-        assert!(given.shown().contains(&format!("data_dir = \"{path}\"")), "{}", given.shown());
+        assert!(given.to_toml().contains(&format!("data_dir = \"{path}\"")), "{}", given.to_toml());
     }
 }
