@@ -102,7 +102,8 @@ impl From<SandboxError> for ApiError {
             },
             SandboxError::Lifetime { limit, left } => Self::new(error_codes::LIFETIME_EXCEEDED, message)
                 .detail("limitSeconds", limit)
-                .detail("leftSeconds", left),
+                .detail("leftSeconds", left)
+                .detail("setting", "MAX_SANDBOX_LIFETIME"),
             SandboxError::NoCommand { id } => {
                 Self::new(error_codes::COMMAND_NOT_FOUND, message).detail("commandId", id)
             }
