@@ -27,7 +27,7 @@ use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::sandboxes::{scope, wrong_cursor};
 use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, skipped};
@@ -106,15 +106,14 @@ fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
 #[openapi(paths(create, fetch, remove, path, children, best))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/episodes", post(create))
         .route("/api/v1/episodes/{id}", get(fetch).delete(remove))
         .route("/api/v1/episodes/{id}/path", get(path))
         .route("/api/v1/episodes/{id}/children", get(children))
         .route("/api/v1/episodes/{id}/best", get(best));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Add a step to a search, or begin one.

@@ -17,15 +17,15 @@ fn prefix(node: &str) -> String {
     format!("{PREFIX}{node}-")
 }
 
-/// Origin of the first key.
+/// KeyOrigin of the first key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum KeyOrigin {
     /// The setting.
     Setting,
     /// A file, which was there.
     Kept(PathBuf),
     /// A file, made just now.
-    Made(PathBuf),
+    Created(PathBuf),
 }
 
 /// Why there is no first key.
@@ -45,7 +45,7 @@ pub enum FirstKeyError {
 }
 
 /// Finds or makes the first key and enters it in the catalog; the former first key ends.
-pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<Origin, FirstKeyError> {
+pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Result<KeyOrigin, FirstKeyError> {
     let (key, origin) = find(settings)?;
     let hash = key_hash::hash(&key);
     let keys = catalog.api_keys().list(None).await?;
@@ -63,9 +63,9 @@ pub async fn ensure(settings: &Settings, node: &str, catalog: &Catalog) -> Resul
     Ok(origin)
 }
 
-fn find(settings: &Settings) -> Result<(String, Origin), FirstKeyError> {
+fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
     if let Some(key) = &settings.api_key {
-        return Ok((key.reveal().to_owned(), Origin::Setting));
+        return Ok((key.reveal().to_owned(), KeyOrigin::Setting));
     }
     let path = settings.data_dir.join("api-key");
     if let Some(text) = private::read(&path)? {
@@ -73,12 +73,12 @@ fn find(settings: &Settings) -> Result<(String, Origin), FirstKeyError> {
         return if key.len() < 16 {
             Err(FirstKeyError::Unusable { path })
         } else {
-            Ok((key, Origin::Kept(path)))
+            Ok((key, KeyOrigin::Kept(path)))
         };
     }
     let key = random_key().map_err(FirstKeyError::Random)?;
     private::create(&path, &format!("{key}\n"))?;
-    Ok((key, Origin::Made(path)))
+    Ok((key, KeyOrigin::Created(path)))
 }
 
 async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), FirstKeyError> {
@@ -89,7 +89,7 @@ async fn insert(catalog: &Catalog, node: &str, hash: String) -> Result<(), First
 }
 
 /// Handles a first key that was revoked. It stays revoked; fails if there is no other admin key.
-fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstKeyError> {
+fn without_it(keys: &[ApiKey], hash: &str, origin: &KeyOrigin) -> Result<(), FirstKeyError> {
     let other = |key: &ApiKey| {
         key.role == Role::Admin && key.revoked_at.is_none() && key.hash != hash && !key.id.starts_with(PREFIX)
     };
@@ -98,8 +98,8 @@ fn without_it(keys: &[ApiKey], hash: &str, origin: &Origin) -> Result<(), FirstK
         return Ok(());
     }
     let hint = match origin {
-        Origin::Setting => "give another API_KEY".to_owned(),
-        Origin::Kept(path) | Origin::Made(path) => {
+        KeyOrigin::Setting => "give another API_KEY".to_owned(),
+        KeyOrigin::Kept(path) | KeyOrigin::Created(path) => {
             format!("remove {}, and a new key is made", path.display())
         }
     };

@@ -14,17 +14,16 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
 use crate::metrics::Metrics;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 
 #[derive(OpenApi)]
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
-    Part {
-        open: Router::new().route("/health", get(health)).route("/ready", get(ready)),
-        closed: Router::new().route("/metrics", get(metrics)),
+pub(crate) fn route_group() -> RouteGroup {
+    RouteGroup {
+        public: Router::new().route("/health", get(health)).route("/ready", get(ready)),
+        authenticated: Router::new().route("/metrics", get(metrics)),
         document: Document::openapi(),
     }
 }

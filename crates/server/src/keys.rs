@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::first_key::random_key;
 use crate::key_hash;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::time::time;
 
@@ -54,12 +54,11 @@ fn role_to_api(role: Role) -> KeyRole {
 #[openapi(paths(create, list, revoke))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/keys", get(list).post(create))
         .route("/api/v1/keys/{id}", delete(revoke));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Create a key.

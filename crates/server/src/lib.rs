@@ -1,11 +1,12 @@
 //! The HTTP server of a deployment.
 //!
-//! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
-//! [`start`] opens everything, and a [`Server`] answers until it is told to stop. Around every route: a request id, limits, errors of one form
-//! ([`ApiError`], numbered in [`workspace_api::error_codes`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
+//! [`settings`] configures it, [`App`] is the shared state of its routes, [`router`] combines the [`RouteGroup`]s,
+//! [`start`] opens everything, and a [`Server`] responds until its [`Shutdown`] begins. Middleware around every route
+//! adds a request id, size limits, error bodies ([`ApiError`], with codes of [`workspace_api::error_codes`]),
+//! authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
 //!
-//! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
-//! [`Caller`](caller::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+//! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
+//! returns `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
 
 mod app;
 pub mod audit;
@@ -34,7 +35,6 @@ mod node;
 pub mod openapi;
 mod owner_memory;
 mod pages;
-mod part;
 mod per_owner;
 mod private;
 mod process;
@@ -44,6 +44,7 @@ pub mod rate;
 mod readiness;
 mod request;
 mod request_id;
+mod route_group;
 mod router;
 mod runtime;
 mod sandboxes;
@@ -68,14 +69,14 @@ pub use generate::generate;
 pub use guests::GuestsError;
 pub use log::init as init_log;
 pub use metrics::{Metrics, head as metric_head};
-pub use part::Part;
 pub use private::PrivateError;
 pub use readiness::Readiness;
 pub use request_id::{Peer, RequestId};
-pub use router::{openapi_json, parts, router};
+pub use route_group::RouteGroup;
+pub use router::{openapi_json, route_groups, router};
 pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
 pub use shutdown::{Running, Shutdown};
-pub use start::{StartError, Started, start};
+pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
-use workspace_server::first_key::Origin;
+use workspace_server::first_key::KeyOrigin;
 use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
-use workspace_server::{Shutdown, Started, VIEW, init_log, parts, raise_open_files, start};
+use workspace_server::{Shutdown, StartedServer, VIEW, init_log, raise_open_files, route_groups, start};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -116,10 +116,10 @@ fn serve(config: Option<&Path>) -> Outcome {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: Result<_, Box<dyn std::error::Error>> = runtime.block_on(async {
-        let started = start(settings, |_| parts()).await?;
+        let started = start(settings, |_| route_groups()).await?;
         stop_on_signals(&started.app.shutdown)?;
         announce(&started).await;
-        let Started { server, lock, .. } = started;
+        let StartedServer { server, lock, .. } = started;
         server.run().await;
         Ok(lock)
     });
@@ -142,13 +142,13 @@ fn stop_on_signals(shutdown: &Shutdown) -> std::io::Result<()> {
 }
 
 /// Prints where everything is. A closed stdout is no error.
-async fn announce(started: &Started) {
+async fn announce(started: &StartedServer) {
     let text = announcement(started, &runtime(started).await);
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Describes the runtime: its name, the reason for the choice, and missing features.
-async fn runtime(started: &Started) -> String {
+async fn runtime(started: &StartedServer) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
     match runtime.lacks().await {
@@ -159,7 +159,7 @@ async fn runtime(started: &Started) -> String {
 }
 
 /// Describes the workspace provider and the reason for the choice.
-fn workspaces(started: &Started) -> String {
+fn workspaces(started: &StartedServer) -> String {
     let chosen = started.app.sandboxes.workspaces().chosen();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
     // What was wanted may not have been better.
@@ -175,12 +175,12 @@ fn workspaces(started: &Started) -> String {
     format!("{}{why}{lacks}", chosen.kind)
 }
 
-fn announcement(started: &Started, runtime: &str) -> String {
+fn announcement(started: &StartedServer, runtime: &str) -> String {
     let settings = &started.app.settings;
     let key = match &started.key {
-        Origin::Setting => "as API_KEY says".to_owned(),
-        Origin::Kept(path) => format!("in {}", path.display()),
-        Origin::Made(path) => format!("made just now, in {}", path.display()),
+        KeyOrigin::Setting => "as API_KEY says".to_owned(),
+        KeyOrigin::Kept(path) => format!("in {}", path.display()),
+        KeyOrigin::Created(path) => format!("made just now, in {}", path.display()),
     };
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
@@ -201,13 +201,13 @@ fn announcement(started: &Started, runtime: &str) -> String {
 
 /// Returns the environment variables that the command line needs to find this server and its key; empty if
 /// the defaults are right.
-fn invitation(started: &Started) -> String {
+fn invitation(started: &StartedServer) -> String {
     let (address, data) = (started.address.to_string(), &started.app.settings.data_dir);
     let mut text = String::new();
     if address != USUAL_ADDRESS {
         text.push_str(&format!("WORKSPACE_SERVER={address} "));
     }
-    if started.key == Origin::Setting {
+    if started.key == KeyOrigin::Setting {
         text.push_str("WORKSPACE_API_KEY=… ");
     } else if Some(data) != usual_data().as_ref() {
         text.push_str(&format!("DATA_DIR='{}' ", data.display().to_string().replace('\'', "'\\''")));

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use utoipa::OpenApi;
 
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 
 mod api_docs;
 mod assets;
@@ -26,13 +26,13 @@ const CSS: &str = "text/css; charset=utf-8";
 struct Document;
 
 /// Returns the routes of the pages and of the files that they load.
-pub(crate) fn part() -> Part {
-    let open = Router::new()
+pub(crate) fn route_group() -> RouteGroup {
+    let public = Router::new()
         .route("/", get(front::front_page))
         .route("/api/docs/page.css", get(async || text_file(CSS, STYLE)))
         .merge(api_docs::routes())
         .merge(assets::routes());
-    Part { open, closed: Router::new(), document: Document::openapi() }
+    RouteGroup { public, authenticated: Router::new(), document: Document::openapi() }
 }
 
 fn text_file(content_type: &'static str, text: &'static str) -> Response {

@@ -29,7 +29,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::owner_memory::Held;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::sandboxes::{idempotency_key, scope};
 use crate::stream;
@@ -46,15 +46,14 @@ const SIGKILL: i32 = 9;
 #[openapi(paths(run, list, output, kill, input), components(schemas(CommandResult, CommandEvent)))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/process", get(list))
         .route("/api/v1/sandboxes/{id}/process/run", post(run))
         .route("/api/v1/sandboxes/{id}/process/{command}/output", get(output))
         .route("/api/v1/sandboxes/{id}/process/{command}/kill", post(kill))
         .route("/api/v1/sandboxes/{id}/process/{command}/stdin", post(input));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Run a command.

@@ -11,17 +11,16 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::sandboxes::scope;
 
 #[derive(OpenApi)]
 #[openapi(paths(list))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/processes", get(list));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// List the running processes that commands and terminals started.

@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::sandboxes::scope;
 
@@ -32,14 +32,13 @@ const MESSAGE_MAX: usize = 1 << 20;
 #[openapi(paths(open, resize, close, connect))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes/{id}/pty", post(open))
         .route("/api/v1/sandboxes/{id}/pty/{pty}", delete(close))
         .route("/api/v1/sandboxes/{id}/pty/{pty}/resize", post(resize))
         .route("/api/v1/sandboxes/{id}/pty/{pty}/ws", get(connect));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Open a terminal.

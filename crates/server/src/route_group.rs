@@ -1,16 +1,23 @@
-//! A group of routes with their OpenAPI description.
+//! Groups of routes with their OpenAPI documents.
 
 use axum::Router;
 use utoipa::openapi::OpenApi;
 
 use crate::app::App;
 
-/// Some routes and their description. The path of a route is whole, not relative.
-pub struct Part {
-    /// Routes that anyone may call.
-    pub open: Router<App>,
-    /// Routes that need a key; a handler gets its [`Caller`](crate::caller::Caller).
-    pub closed: Router<App>,
-    /// OpenAPI description of these routes.
+/// Routes of one area of the API. Their paths are absolute.
+pub struct RouteGroup {
+    /// Routes that need no key.
+    pub public: Router<App>,
+    /// Routes that need a key. Their handlers can extract the [`Caller`](crate::caller::Caller).
+    pub authenticated: Router<App>,
+    /// OpenAPI document of these routes.
     pub document: OpenApi,
+}
+
+impl RouteGroup {
+    /// Creates a group whose routes all need a key.
+    pub fn authenticated(routes: Router<App>, document: OpenApi) -> Self {
+        Self { public: Router::new(), authenticated: routes, document }
+    }
 }

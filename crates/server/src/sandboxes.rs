@@ -30,7 +30,7 @@ use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 
 const BATCH_MAX: usize = FORKS_MAX as usize;
@@ -54,8 +54,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/sandboxes", get(list).post(create))
         .route("/api/v1/sandboxes/batch-delete", post(remove_many))
@@ -67,7 +66,7 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/sandboxes/{id}/restore", post(snapshots::restore))
         .route("/api/v1/sandboxes/{id}/logs", get(logs))
         .route("/api/v1/sandboxes/{id}/stats", get(stats));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Returns the sandboxes that a caller sees: all for admins, else their own.

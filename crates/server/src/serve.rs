@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 use crate::app::App;
 use crate::connections::{Connection, Connections, Limits, Spare};
 use crate::health::metrics_router;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::Peer;
 use crate::router::router;
 use crate::shutdown::Shutdown;
@@ -99,7 +99,7 @@ struct Listener {
 
 impl Server {
     /// Listens where the settings say.
-    pub async fn bind(app: App, parts: Vec<Part>) -> Result<Self, ServeError> {
+    pub async fn bind(app: App, groups: Vec<RouteGroup>) -> Result<Self, ServeError> {
         let settings = &app.settings;
         let tls = settings.tls_cert.as_ref().zip(settings.tls_key.as_ref());
         let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
@@ -113,7 +113,7 @@ impl Server {
             }
             None => None,
         };
-        let api = Listener { listener, tls, router: router(app.clone(), parts)?, connections };
+        let api = Listener { listener, tls, router: router(app.clone(), groups)?, connections };
         Ok(Self { app, api, metrics })
     }
 

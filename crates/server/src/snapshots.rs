@@ -39,7 +39,7 @@ use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::sandboxes::scope;
 use crate::store::blocking;
@@ -51,8 +51,7 @@ struct Document;
 /// Timeout for the removal of a snapshot to wait for the files of deleted sandboxes.
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Returns the routes of this file and those below it.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         // An archive is as large as `MAX_UPLOAD` allows; it goes to the store as it comes.
         .route("/api/v1/snapshots", get(list).post(upload).layer(DefaultBodyLimit::disable()))
@@ -63,7 +62,7 @@ pub(crate) fn part() -> Part {
         .route("/api/v1/snapshots/{id}/tree/{*path}", get(tree::list))
         .route("/api/v1/snapshots/{id}/files/", get(files::content))
         .route("/api/v1/snapshots/{id}/files/{*path}", get(files::content));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// List snapshots, newest first.

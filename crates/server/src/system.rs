@@ -14,17 +14,16 @@ use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::Json;
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 
 #[derive(OpenApi)]
 #[openapi(paths(stats, collect))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// Get statistics of the server.

@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::error_mapping::{is_full, no_room};
 use crate::extract::{Json, Path};
-use crate::part::Part;
+use crate::route_group::RouteGroup;
 use crate::request_id::RequestId;
 use crate::time::time;
 
@@ -35,13 +35,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 #[openapi(paths(list, import, remove))]
 struct Document;
 
-/// Returns the routes of this file.
-pub(crate) fn part() -> Part {
+pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/templates", get(list))
         // An archive is as large as it is; it goes to disk as it comes.
         .route("/api/v1/templates/{name}", put(import).delete(remove).layer(DefaultBodyLimit::disable()));
-    Part { open: Router::new(), closed: routes, document: Document::openapi() }
+    RouteGroup::authenticated(routes, Document::openapi())
 }
 
 /// List templates, present ones and others that are known.

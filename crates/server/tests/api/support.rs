@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use workspace_server::extract::{Json, Path, Query};
 use workspace_server::settings::{HostEnvironment, SettingsSource};
-use workspace_server::{ApiError, App, Part, Settings, Started, parts, start};
+use workspace_server::{ApiError, App, RouteGroup, Settings, StartedServer, route_groups, start};
 
 pub(crate) const KEY: &str = "test-admin-key-0123456789";
 
@@ -40,8 +40,8 @@ impl Server {
         let data = tempfile::tempdir().unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_part())).unwrap();
-        let Started { app, server, address, metrics, lock, .. } = started;
+        let started = runtime.block_on(start(settings(&data, variables), |_| with_test_routes())).unwrap();
+        let StartedServer { app, server, address, metrics, lock, .. } = started;
         let running = runtime.spawn(async move {
             server.run().await;
             drop(lock);
@@ -95,9 +95,9 @@ struct Echo {
     number: u8,
 }
 
-/// Routes that do what handlers may do.
-fn with_test_part() -> Vec<Part> {
-    let closed = Router::new()
+/// The API, with routes that do everything that handlers may do.
+fn with_test_routes() -> Vec<RouteGroup> {
+    let routes = Router::new()
         .route("/test/echo", post(async |Json(echo): Json<Echo>| format!("{} {}", echo.text, echo.number)))
         .route("/test/query", get(async |Query(echo): Query<Echo>| format!("{} {}", echo.text, echo.number)))
         .route("/test/path/{number}", get(async |Path(number): Path<u8>| number.to_string()))
@@ -107,9 +107,9 @@ fn with_test_part() -> Vec<Part> {
         .route("/test/slow", get(slow))
         .route("/test/endless", get(endless))
         .route("/test/large", get(async || "x".repeat(LARGE)));
-    let mut parts = parts();
-    parts.push(Part { open: Router::new(), closed, document: utoipa::openapi::OpenApi::default() });
-    parts
+    let mut groups = route_groups();
+    groups.push(RouteGroup::authenticated(routes, utoipa::openapi::OpenApi::default()));
+    groups
 }
 
 async fn panics() -> Body {
