@@ -25,6 +25,7 @@ pub mod first_key;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
+mod guarded_body;
 mod guests;
 mod health;
 pub mod key_hash;
@@ -59,7 +60,6 @@ mod system;
 mod templates;
 mod time;
 mod tls;
-mod tracked;
 mod write_timeout;
 
 pub use app::App;
@@ -77,6 +77,6 @@ pub use router::{openapi_json, route_groups, router};
 pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
-pub use shutdown::{Running, Shutdown};
+pub use shutdown::{RunningGuard, Shutdown};
 pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

@@ -59,7 +59,7 @@ pub(crate) fn routes(document: &ApiDocument) -> Result<Router<App>, serde_json::
 /// Get this OpenAPI document.
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "system", security(()), responses(
     (status = 200, description = "The document, in OpenAPI 3.1", body = Object, content_type = "application/json"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn openapi(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()

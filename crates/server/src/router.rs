@@ -9,8 +9,8 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots, system,
-    templates,
+    auth, episodes, health, keys, openapi, pages, process, processes, pty, request, sandboxes, snapshots,
+    system, templates,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -58,9 +58,9 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
 }
 
 async fn no_such_path() -> ApiError {
-    ApiError::new(error_codes::NOT_FOUND, "the API has no such path; /api/docs describes it")
+    ApiError::new(error_codes::NOT_FOUND, "the API has no such path; /api/docs lists all paths")
 }
 
 async fn no_such_method() -> ApiError {
-    ApiError::new(error_codes::METHOD_NOT_ALLOWED, "the path does not have that method")
+    ApiError::new(error_codes::METHOD_NOT_ALLOWED, "the path does not support that method")
 }

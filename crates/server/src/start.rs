@@ -14,8 +14,8 @@ use crate::episode_recovery;
 use crate::first_key::{self, FirstKeyError, KeyOrigin};
 use crate::guests::{self, GuestsError};
 use crate::node;
-use crate::route_group::RouteGroup;
 use crate::private::{self, PrivateError};
+use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
 use crate::settings::Settings;
@@ -66,13 +66,13 @@ pub async fn start(
     settings: Settings,
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<StartedServer, StartError> {
-    private::directory(&settings.data_dir)?;
-    private::directory(&settings.workspace_root)?;
+    private::create_directory(&settings.data_dir)?;
+    private::create_directory(&settings.workspace_root)?;
     let lock = private::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let store = open_store(&settings.store_dir).await?;
     let node = node::name(&settings.data_dir)?;
-    episode_recovery::forget_lost(&catalog, &node, &store).await?;
+    episode_recovery::remove_stale_records(&catalog, &node, &store).await?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
     let port = guests::port(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
@@ -103,7 +103,7 @@ async fn bind(
 /// Opens the store, or creates it with mode 0700. Other processes may have it open, too.
 async fn open_store(path: &Path) -> Result<Store, StartError> {
     set_notice_handler(|notice| tracing::warn!("{notice}"));
-    private::directory(path)?;
+    private::create_directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;
     Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))

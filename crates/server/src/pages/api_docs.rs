@@ -26,7 +26,7 @@ pub(super) fn routes() -> Router<App> {
 /// The page keeps the key that you enter in memory only.
 #[utoipa::path(get, path = "/api/docs", tag = "system", security(()), responses(
     (status = 200, description = "A page", body = String, content_type = "text/html"),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn api_docs() -> Response {
     let policy = [(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)];

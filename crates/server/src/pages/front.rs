@@ -21,7 +21,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
         (ServerInfo = "application/json"),
         (String = "text/html"),
     )),
-    (status = "default", description = "An error", body = ErrorBody),
+    (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn front_page(headers: HeaderMap) -> Response {
     let vary = (header::VARY, "Accept");

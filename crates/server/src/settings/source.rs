@@ -149,7 +149,9 @@ impl SettingsSource {
                 let missing = || SettingError::Missing { name: name.to_ascii_uppercase(), reason };
                 compute(&self.host).ok_or_else(missing)
             }
-            Fallback::Absent(reason) => Err(SettingError::Missing { name: name.to_ascii_uppercase(), reason }),
+            Fallback::Absent(reason) => {
+                Err(SettingError::Missing { name: name.to_ascii_uppercase(), reason })
+            }
         }
     }
 

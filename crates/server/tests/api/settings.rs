@@ -23,7 +23,7 @@ fn read(variables: &[(&str, &str)], file: Option<&str>) -> Result<Settings, Stri
 }
 
 #[test]
-fn nothing_has_to_be_set() {
+fn all_settings_have_defaults() {
     let settings = read(&[], None).unwrap();
     let data = Path::new("/home/a/.local/share/workspace-server");
     assert_eq!((settings.data_dir.as_path(), settings.workspace_root), (data, data.join("workspaces")));
@@ -40,7 +40,7 @@ fn nothing_has_to_be_set() {
 }
 
 #[test]
-fn a_variable_goes_before_the_file_and_the_file_before_the_default() {
+fn variables_override_the_file_and_the_file_overrides_defaults() {
     let file = "api_port = 1\nmax_sandboxes = 2\nrate_limit = false\ncors_origins = [\"https://a.org\", \"https://b.org\"]";
     let settings =
         read(&[("API_PORT", "3"), ("MAX_SANDBOXES", ""), ("SOMETHING_ELSE", "x")], Some(file)).unwrap();
@@ -50,7 +50,7 @@ fn a_variable_goes_before_the_file_and_the_file_before_the_default() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_errors_are_reported_at_once() {
     let variables = [
         ("API_PORT", "99999"),
         ("DEFAULT_MEMORY", "2 apples"),
@@ -77,7 +77,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn every_setting_refuses_what_it_cannot_be() {
+fn every_setting_refuses_invalid_values() {
     for declaration in TABLE {
         // No value contains a control character. These two are lists, and a pattern may contain anything.
         if matches!(declaration.name, "cors_origins" | "audit_redact") {
@@ -106,7 +106,7 @@ fn source_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_file_that_is_no_toml_is_said_by_line_without_its_text() {
+fn a_syntax_error_names_the_line_without_its_text() {
     let error = read(&[], Some("api_port = 1\napi_key = the-secret-itself\n")).unwrap_err();
     assert!(error.contains("line 2") && !error.contains("secret"), "{error}");
     let list = read(&[], Some("api_port = [1, 2]")).unwrap_err();
@@ -114,7 +114,7 @@ fn a_file_that_is_no_toml_is_said_by_line_without_its_text() {
 }
 
 #[test]
-fn settings_must_fit_together() {
+fn conflicting_settings_are_refused() {
     let wrong: [(&[(&str, &str)], &str); 11] = [
         (&[("TLS_CERT", "/a")], "belong together"),
         (&[("API_HOST", "0.0.0.0")], "ALLOW_INSECURE=on"),
@@ -141,7 +141,7 @@ fn settings_must_fit_together() {
 }
 
 #[test]
-fn without_a_home_the_data_directory_must_be_given() {
+fn without_a_home_directory_data_dir_is_required() {
     let error = Settings::from_source(&SettingsSource::new(HostEnvironment::default(), [], None))
         .unwrap_err()
         .to_string();
@@ -161,12 +161,12 @@ fn printed_settings_parse_again_and_contain_no_secrets() {
 
 #[test]
 fn a_relative_data_directory_is_refused() {
-    // The second is no part of a URL, which the default of DATABASE_URL is.
+    // The second cannot be part of a URL, such as the default of DATABASE_URL.
     for path in ["data", "data:1/x", "../data", "."] {
         let given = given(&[("DATA_DIR", path)], None);
         let error = Settings::from_source(&given).unwrap_err().to_string();
         assert!(error.contains("absolute path") && error.contains(path), "{error}");
-        // It can be shown nevertheless.
+        // `--print-config` still works.
         assert!(given.to_toml().contains(&format!("data_dir = \"{path}\"")), "{}", given.to_toml());
     }
 }

@@ -1,17 +1,17 @@
-//! A Docker daemon of the tests' own.
+//! Docker daemon for tests.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A Docker daemon of its own; it ends when its input does.
+/// Docker daemon. It ends when its stdin is closed.
 pub(crate) struct Docker {
     child: Child,
     directory: PathBuf,
 }
 
 impl Docker {
-    /// With an image that can run these programs. None where there are no programs for it, or no rights.
+    /// Starts a daemon with an image that can run these programs. `None` without Docker or root.
     pub(crate) fn start(programs: &[PathBuf]) -> Option<Self> {
         let found = ["dockerd", "docker", "busybox"].iter().all(|program| is_there(program));
         let ordinary = !rustix::process::geteuid().is_root();
@@ -35,7 +35,7 @@ impl Docker {
         format!("unix://{}/docker.sock", self.directory.display())
     }
 
-    /// A command of its client.
+    /// Returns a command of the Docker client.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("docker");
         command.args(["--host", &self.host()]).args(words);
