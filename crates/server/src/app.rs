@@ -109,10 +109,10 @@ impl std::fmt::Debug for App {
 
 async fn check_catalog(catalog: Catalog) -> Result<String, String> {
     match catalog.api_keys().find_by_hash("").await {
-        Ok(_) => Ok("the database answers".to_owned()),
+        Ok(_) => Ok("the database responds".to_owned()),
         Err(error) => {
             tracing::error!(%error, "catalog database did not respond");
-            Err("the database does not answer".to_owned())
+            Err("the database does not respond".to_owned())
         }
     }
 }

@@ -155,9 +155,9 @@ async fn runtime(started: &StartedServer) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
     match runtime.lacks().await {
-        Ok(lacks) if lacks.is_empty() => format!("{name}, as RUNTIME says; nothing is missing here"),
-        Ok(lacks) => format!("{name}, as RUNTIME says; {}", lacks.join("; ")),
-        Err(error) => format!("{name}, as RUNTIME says, but it cannot be used: {error}"),
+        Ok(lacks) if lacks.is_empty() => format!("{name} (RUNTIME); nothing is missing"),
+        Ok(lacks) => format!("{name} (RUNTIME); {}", lacks.join("; ")),
+        Err(error) => format!("{name} (RUNTIME), which is not available: {error}"),
     }
 }
 
@@ -181,9 +181,9 @@ fn workspaces(started: &StartedServer) -> String {
 fn announcement(started: &StartedServer, runtime: &str) -> String {
     let settings = &started.app.settings;
     let key = match &started.key {
-        KeyOrigin::Setting => "as API_KEY says".to_owned(),
+        KeyOrigin::Setting => "from API_KEY".to_owned(),
         KeyOrigin::Kept(path) => format!("in {}", path.display()),
-        KeyOrigin::Created(path) => format!("made just now, in {}", path.display()),
+        KeyOrigin::Created(path) => format!("created just now, in {}", path.display()),
     };
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));

@@ -35,8 +35,8 @@ pub(crate) fn add_checks(
         let failing = creations.failing(FAILURES_MIN, FAILURE_AGE_MAX);
         async {
             match failing {
-                Some(message) => Err(format!("the last sandboxes could not be made: {message}")),
-                None => Ok("the last ones that were wanted could be made".to_owned()),
+                Some(message) => Err(format!("the last creations failed: {message}")),
+                None => Ok("the last creations succeeded".to_owned()),
             }
         }
     });
@@ -49,7 +49,7 @@ async fn check_runtime(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String
     if strict {
         let unmet = runtime.unmet().await.map_err(|error| error.to_string())?;
         if !unmet.is_empty() {
-            let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+            let hint = "REQUIRE_ISOLATION=best-effort accepts missing features";
             return Err(format!("{name}: {}; {hint}", unmet.join("; ")));
         }
     }
@@ -61,12 +61,12 @@ async fn check_runtime(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String
 fn check_disks(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
     for path in disks {
         let (free, reserve) =
-            free_and_reserve(path, reserve).map_err(|error| format!("the disk cannot be seen: {error}"))?;
+            free_and_reserve(path, reserve).map_err(|error| format!("cannot read the free space: {error}"))?;
         if free < reserve {
-            return Err(format!("{free} bytes are left, of which {reserve} are kept free (DISK_RESERVE)"));
+            return Err(format!("{free} bytes are free, but {reserve} must be (DISK_RESERVE)"));
         }
     }
-    Ok("there is room".to_owned())
+    Ok("enough free space".to_owned())
 }
 
 /// Returns the free bytes of a disk, and the reserve, capped at a tenth of the disk.

@@ -410,7 +410,7 @@ fn readiness_follows_failures_of_creations() {
         assert_eq!(failed.status, 500, "{}", failed.body);
     }
     soon("it is not ready", || ready().status == 503);
-    assert!(ready().body.contains("could not be made") && ready().header("retry-after").is_some());
+    assert!(ready().body.contains("the last creations failed") && ready().header("retry-after").is_some());
     std::fs::rename(&aside, &sandboxes).unwrap();
     server.create();
     soon("it is ready again", || ready().status == 200);
