@@ -106,10 +106,12 @@ impl NewSandbox {
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
-        if timeout.is_zero() || timeout > settings.lifetime {
-            let max = settings.lifetime.as_secs();
-            let message = format!("1 to {max} seconds are allowed; MAX_SANDBOX_LIFETIME raises the limit");
-            return Err(invalid("timeout_seconds", message));
+        if timeout.is_zero() {
+            return Err(invalid("timeout_seconds", "at least 1 second is required"));
+        }
+        if timeout > settings.lifetime {
+            let limit = settings.lifetime.as_secs();
+            return Err(SandboxError::Lifetime { limit, left: limit });
         }
         let resources = self.resources.check(&settings.default_resources, &settings.max_resources)?;
         let limits = Limits {

@@ -111,7 +111,7 @@ pub enum SandboxError {
     Template(#[from] TemplateError),
     /// The sandbox would exceed the maximum lifetime.
     #[error(
-        "a sandbox may live {limit} s in all (MAX_SANDBOX_LIFETIME); this one could be extended by {left} s"
+        "the lifetime of a sandbox is at most {limit} s with extensions (MAX_SANDBOX_LIFETIME), of which {left} s are left"
     )]
     Lifetime {
         /// Maximum lifetime, in seconds.

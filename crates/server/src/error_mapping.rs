@@ -1,4 +1,4 @@
-//! Maps errors of the sandbox service to errors of the API.
+//! Conversion of errors of the sandbox service into errors of the API.
 
 use serde_json::json;
 use workspace_api::error::WRITTEN;
@@ -11,7 +11,7 @@ use workspace_state::DirectoryError;
 use crate::error::ApiError;
 use crate::store::cancelled;
 
-/// Largest number of paths in the details of an error.
+/// Maximum number of paths in the details of an error.
 const PATHS_MAX: usize = 100;
 
 impl From<SandboxError> for ApiError {
@@ -20,7 +20,7 @@ impl From<SandboxError> for ApiError {
         match error {
             SandboxError::Catalog(error) => error.into(),
             SandboxError::Template(TemplateError::Full) => Self::new(error_codes::STORAGE_FULL, message),
-            error if error.is_full() => no_room().because(message),
+            error if error.is_full() => disk_full().because(message),
             SandboxError::Cancelled => cancelled(),
             SandboxError::NotFound { id } => {
                 Self::new(error_codes::SANDBOX_NOT_FOUND, message).detail("sandboxId", id)
@@ -37,7 +37,9 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::SANDBOX_CONFLICT, message).detail("sandboxId", id)
             }
             SandboxError::Operation { id, source } => {
-                let message = format!("the runtime failed with sandbox `{id}`; the server's log says how");
+                let message = format!(
+                    "the runtime failed to operate sandbox `{id}`; the log of the server has the cause"
+                );
                 Self::new(error_codes::SANDBOX_OPERATION_FAILED, message)
                     .because(source)
                     .detail("sandboxId", id)
@@ -82,7 +84,7 @@ impl From<SandboxError> for ApiError {
                 };
                 Self::new(code, message).detail("field", field)
             }
-            SandboxError::NoTemplate { name, .. } => no_template(message, name),
+            SandboxError::NoTemplate { name, .. } => template_not_found(message, name),
             SandboxError::TemplateUsed { name, sandbox } => Self::new(error_codes::TEMPLATE_IN_USE, message)
                 .detail("template", name)
                 .detail("sandboxId", sandbox),
@@ -102,7 +104,8 @@ impl From<SandboxError> for ApiError {
             },
             SandboxError::Lifetime { limit, left } => Self::new(error_codes::LIFETIME_EXCEEDED, message)
                 .detail("limitSeconds", limit)
-                .detail("leftSeconds", left),
+                .detail("leftSeconds", left)
+                .detail("setting", "MAX_SANDBOX_LIFETIME"),
             SandboxError::NoCommand { id } => {
                 Self::new(error_codes::COMMAND_NOT_FOUND, message).detail("commandId", id)
             }
@@ -133,11 +136,11 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::OUTPUT_UNAVAILABLE, message).detail("commandId", id)
             }
             SandboxError::Refused { .. } => Self::new(error_codes::SANDBOX_CREATION_FAILED, message),
-            SandboxError::Runtime(error) => of_runtime(error, message),
+            SandboxError::Runtime(error) => from_runtime_error(error, message),
             SandboxError::WorkspaceUsed { id, users } => Self::new(error_codes::WORKSPACE_IN_USE, message)
                 .detail("sandboxId", id)
                 .detail("processes", json!(users)),
-            SandboxError::Workspace(error) => of_workspace(error, &message),
+            SandboxError::Workspace(error) => from_workspace_error(error, &message),
             other => Self::internal(other),
         }
     }
@@ -148,21 +151,20 @@ pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// Creates the error for a full disk.
-pub(crate) fn no_room() -> ApiError {
-    ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; make room, and try again")
+pub(crate) fn disk_full() -> ApiError {
+    ApiError::new(error_codes::STORAGE_FULL, "the disk of the server is full; free disk space, and try again")
 }
 
-fn of_runtime(error: RuntimeError, message: String) -> ApiError {
-    // The log has the paths that these may name.
-    let told = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
+fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {
+    // The message may contain paths of the host, which only the log may have.
+    let error_with = |code| ApiError::new(code, without_host_paths(&message)).because(&message);
     match error {
         RuntimeError::Unavailable { runtime, .. } => {
-            told(error_codes::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
+            error_with(error_codes::RUNTIME_UNAVAILABLE).detail("runtime", runtime)
         }
-        RuntimeError::Isolation(_) => told(error_codes::ISOLATION_UNAVAILABLE),
-        RuntimeError::Network(_) => told(error_codes::NETWORK_UNAVAILABLE),
-        RuntimeError::NoTemplate { name, .. } => no_template(message, name),
+        RuntimeError::Isolation(_) => error_with(error_codes::ISOLATION_UNAVAILABLE),
+        RuntimeError::Network(_) => error_with(error_codes::NETWORK_UNAVAILABLE),
+        RuntimeError::NoTemplate { name, .. } => template_not_found(message, name),
         RuntimeError::TemplateAway { name, fetch, .. } => {
             ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
                 .detail("template", name)
@@ -172,7 +174,7 @@ fn of_runtime(error: RuntimeError, message: String) -> ApiError {
     }
 }
 
-fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
+fn from_workspace_error(error: WorkspaceError, message: &str) -> ApiError {
     let message = without_host_paths(message);
     match error {
         WorkspaceError::UnknownSnapshot(id) => {
@@ -184,7 +186,7 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
         WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
             ApiError::new(error_codes::WORKSPACE_UNUSABLE, message)
         }
-        // Where files are loaded as they are read is the overlay's; it falls back to others unless that was asked for.
+        // Only the overlay provider can load files lazily. It falls back to others unless `lazy` was requested.
         WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
             .detail("provider", ProviderKind::Overlay.to_string())
             .detail("materialize", "lazy"),
@@ -204,7 +206,7 @@ fn of_workspace(error: WorkspaceError, message: &str) -> ApiError {
     }
 }
 
-fn no_template(message: String, name: String) -> ApiError {
+fn template_not_found(message: String, name: String) -> ApiError {
     ApiError::new(error_codes::TEMPLATE_NOT_FOUND, message).detail("template", name)
 }
 
@@ -220,9 +222,12 @@ mod tests {
             RuntimeError::Isolation(reason.clone()),
             RuntimeError::Network(reason.clone()),
         ] {
-            let told = ApiError::from(SandboxError::Runtime(error));
-            assert!(!told.message().contains("/srv") && told.message().contains("guest agent"), "{told:?}");
-            assert!(told.cause().is_some_and(|cause| cause.contains("/srv/data")), "{told:?}");
+            let mapped = ApiError::from(SandboxError::Runtime(error));
+            assert!(
+                !mapped.message().contains("/srv") && mapped.message().contains("guest agent"),
+                "{mapped:?}"
+            );
+            assert!(mapped.cause().is_some_and(|cause| cause.contains("/srv/data")), "{mapped:?}");
         }
     }
 }

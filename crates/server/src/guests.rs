@@ -1,4 +1,4 @@
-//! The port for guest agents that dial over TCP.
+//! TCP port for guest agents.
 
 use std::path::{Path, PathBuf};
 
@@ -8,32 +8,32 @@ use crate::private::{self, PrivateError};
 use crate::serve::{ServeError, listen};
 use crate::settings::{GuestTransport, HostPort, Settings};
 
-/// File in `DATA_DIR` with the self-signed certificate that is used when none is set.
+/// File in `DATA_DIR` with a self-signed certificate, which is used if `GRPC_TLS_CERT` is not set.
 const FILE: &str = "guests.pem";
 
-/// Why guest agents cannot be let in.
+/// Error of setting up the port for guest agents.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum GuestsError {
     #[error("{setting} {path} cannot be read: {source}")]
     File { setting: &'static str, path: PathBuf, source: std::io::Error },
     #[error("GRPC_TLS_CERT, GRPC_TLS_KEY and GRPC_TLS_CA cannot be used: {0}\nhint: they must be PEM files")]
-    SettingsSource(IdentityError),
+    Settings(IdentityError),
     #[error(
-        "{path} cannot be used: {source}\nhint: removed, it is made anew; agents that run would not know it"
+        "{path} cannot be used: {source}\nhint: if you remove it, a new one is created, which running agents do not trust"
     )]
     Kept { path: PathBuf, source: IdentityError },
-    #[error("no certificate for guest agents can be made: {0}")]
-    Make(IdentityError),
+    #[error("cannot create a certificate for guest agents: {0}")]
+    Create(IdentityError),
     #[error(transparent)]
     Private(#[from] PrivateError),
     #[error(transparent)]
     Listen(#[from] ServeError),
-    #[error("cannot tell the port for guest agents: {0}")]
+    #[error("cannot read the address of the port for guest agents: {0}")]
     Address(#[from] std::io::Error),
 }
 
-/// Listens, if the settings say so.
+/// Listens with `GUEST_TRANSPORT=tcp`; `None` otherwise.
 pub(crate) async fn port(settings: &Settings) -> Result<Option<GuestPort>, GuestsError> {
     if settings.guest_transport == GuestTransport::Unix {
         return Ok(None);
@@ -46,23 +46,23 @@ pub(crate) async fn port(settings: &Settings) -> Result<Option<GuestPort>, Guest
 
 fn identity(settings: &Settings) -> Result<Identity, GuestsError> {
     let (Some(chain), Some(key)) = (&settings.grpc_tls_cert, &settings.grpc_tls_key) else {
-        return kept(&settings.data_dir.join(FILE));
+        return self_signed(&settings.data_dir.join(FILE));
     };
     let (chain, key) = (read("GRPC_TLS_CERT", chain)?, read("GRPC_TLS_KEY", key)?);
     let trusted = settings.grpc_tls_ca.as_ref().map(|path| read("GRPC_TLS_CA", path)).transpose()?;
-    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::SettingsSource)
+    Identity::new(&chain, &key, trusted.as_ref().unwrap_or(&chain)).map_err(GuestsError::Settings)
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestsError> {
     std::fs::read(path).map_err(|source| GuestsError::File { setting, path: path.to_owned(), source })
 }
 
-/// Reads or creates the certificate of this server. Running agents trust no other, so it stays the same.
-fn kept(path: &Path) -> Result<Identity, GuestsError> {
+/// Reads or creates the self-signed certificate. It never changes, because running agents trust no other.
+fn self_signed(path: &Path) -> Result<Identity, GuestsError> {
     let pem = match private::read(path)? {
         Some(pem) => pem,
         None => {
-            let pem = Identity::make().map_err(GuestsError::Make)?;
+            let pem = Identity::make().map_err(GuestsError::Create)?;
             private::create(path, &pem)?;
             pem
         }

@@ -1,11 +1,12 @@
 //! The HTTP server of a deployment.
 //!
-//! [`settings`] says how it runs, [`App`] is what its routes share, [`router`] puts them together from [`Part`]s,
-//! [`start`] opens everything, and a [`Server`] answers until it is told to stop. Around every route: a request id, limits, errors of one form
-//! ([`ApiError`], numbered in [`workspace_api::error_codes`]), a key ([`auth`]), the audit log ([`audit`]) and numbers ([`Metrics`]).
+//! [`settings`] configures it, [`App`] is the shared state of its routes, [`router`] combines the [`RouteGroup`]s,
+//! [`start`] opens everything, and a [`Server`] responds until its [`Shutdown`] begins. Middleware around every route
+//! adds a request id, size limits, error bodies ([`ApiError`], with codes of [`workspace_api::error_codes`]),
+//! authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
 //!
-//! A handler takes [`extract::Json`], [`extract::Query`] and [`extract::Path`], asks for its
-//! [`Caller`](caller::Caller), and answers with `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+//! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
+//! returns `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
 
 mod app;
 pub mod audit;
@@ -24,6 +25,7 @@ pub mod first_key;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
+mod guarded_body;
 mod guests;
 mod health;
 pub mod key_hash;
@@ -33,7 +35,7 @@ mod metrics;
 mod node;
 pub mod openapi;
 mod owner_memory;
-mod part;
+mod pages;
 mod per_owner;
 mod private;
 mod process;
@@ -43,6 +45,7 @@ pub mod rate;
 mod readiness;
 mod request;
 mod request_id;
+mod route_group;
 mod router;
 mod runtime;
 mod sandboxes;
@@ -57,7 +60,6 @@ mod system;
 mod templates;
 mod time;
 mod tls;
-mod tracked;
 mod write_timeout;
 
 pub use app::App;
@@ -67,14 +69,14 @@ pub use generate::generate;
 pub use guests::GuestsError;
 pub use log::init as init_log;
 pub use metrics::{Metrics, head as metric_head};
-pub use part::Part;
 pub use private::PrivateError;
 pub use readiness::Readiness;
 pub use request_id::{Peer, RequestId};
-pub use router::{openapi_json, parts, router};
+pub use route_group::RouteGroup;
+pub use router::{openapi_json, route_groups, router};
 pub use runtime::VIEW;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
-pub use shutdown::{Running, Shutdown};
-pub use start::{StartError, Started, start};
+pub use shutdown::{RunningGuard, Shutdown};
+pub use start::{StartError, StartedServer, start};
 pub use tls::TlsError;

@@ -1,22 +1,22 @@
 //! Metrics for Prometheus, in its text format.
 //!
-//! Requests, errors and durations are counted here; other parts of the server register functions that add text.
+//! Requests, errors and durations are counted here; other modules register collectors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The upper ends of the histogram's buckets, in seconds.
+/// Upper bounds of the buckets of a histogram in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-type Source = Box<dyn Fn(&mut String) + Send + Sync>;
+type Collector = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// Registry of metrics. Clones share it.
 #[derive(Clone, Default)]
 pub struct Metrics {
     requests: Arc<Mutex<Requests>>,
-    sources: Arc<Mutex<Vec<Source>>>,
+    collectors: Arc<Mutex<Vec<Collector>>>,
 }
 
 #[derive(Default)]
@@ -35,30 +35,30 @@ pub(crate) struct Histogram {
 }
 
 impl Metrics {
-    /// Counts a request. `endpoint` is the route's pattern: raw paths would make a series each.
+    /// Counts a request. `endpoint` must be the pattern of a route: each raw path would make a series.
     pub fn request(&self, endpoint: &str, status: u16, duration: Duration) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.total.entry((endpoint.to_owned(), status)).or_default() += 1;
         requests.durations.entry(endpoint.to_owned()).or_default().observe(duration.as_secs_f64());
     }
 
-    /// Counts an error that was answered, by the name of its code.
+    /// Counts an error response by the name of its code.
     pub fn error(&self, code: &'static str) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.errors.entry(code).or_default() += 1;
     }
 
-    /// Adds a collector of another part of the server, which is called for each scrape.
-    pub fn add(&self, source: impl Fn(&mut String) + Send + Sync + 'static) {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
+    /// Adds a function that appends metrics. It is called for each scrape.
+    pub fn add(&self, collector: impl Fn(&mut String) + Send + Sync + 'static) {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(collector));
     }
 
     /// Renders all metrics in the text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).render(&mut text);
-        for source in self.sources.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            source(&mut text);
+        for collector in self.collectors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            collector(&mut text);
         }
         text
     }

@@ -1,5 +1,5 @@
-//! Name of this server among those that share a catalog. It is created once and kept in `DATA_DIR/node`,
-//! because the server's sandboxes are in that directory too.
+//! Name of this server among those that share a catalog. It is in `DATA_DIR/node`, because the sandboxes of the server are
+//! in that directory, too.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn name(data: &Path) -> Result<String, PrivateError> {
         if !name.is_empty() {
             return Ok(name.to_owned());
         }
-        // An empty name identifies no server.
+        // A crash can leave an empty file.
         std::fs::remove_file(&path).map_err(PrivateError::of("remove", &path))?;
     }
     let name = format!("node-{}", Uuid::now_v7().simple());
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_and_no_two_are_alike() {
+    fn a_name_is_stable_and_unique() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = name(one.path()).unwrap();
         assert_eq!(name(one.path()).unwrap(), first);

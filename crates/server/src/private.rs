@@ -1,4 +1,4 @@
-//! Files that only the server's user may read.
+//! Files that only the user of the server may access.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-/// Why what the server keeps cannot be used.
+/// Error of accessing a private file.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum PrivateError {
@@ -26,20 +26,20 @@ impl PrivateError {
     }
 }
 
-/// Makes a directory, and those above it, that only its owner may enter. One that is there stays as it is.
-pub(crate) fn directory(path: &Path) -> Result<(), PrivateError> {
+/// Creates a directory and its parents with mode 0700. An existing directory is not changed.
+pub(crate) fn create_directory(path: &Path) -> Result<(), PrivateError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(PrivateError::of("create", path))
 }
 
-/// Opens a file to add to its end, made for its owner alone; never through a symbolic link.
-pub(crate) fn append(path: &Path) -> Result<File, PrivateError> {
+/// Opens a file for appending, or creates it with mode 0600. Does not follow a symlink.
+pub(crate) fn open_append(path: &Path) -> Result<File, PrivateError> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600).custom_flags(flags);
     options.open(path).map_err(PrivateError::of("open", path))
 }
 
-/// Reads a file that only its owner may access. `None` if it does not exist.
+/// Reads a file; `None` if it does not exist. Fails if others may access it.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, PrivateError> {
     let failed = || PrivateError::of("read", path);
     let file = match File::open(path) {
@@ -54,15 +54,15 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, PrivateError> {
     io::read_to_string(file).map(Some).map_err(failed())
 }
 
-/// Makes a file with that text, whole or not at all. It is an error when there is one.
+/// Creates a file with that text and mode 0600, atomically. Fails if it exists.
 pub(crate) fn create(path: &Path, text: &str) -> Result<(), PrivateError> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let made = write_new(&beside, text).and_then(|()| {
-        // A link, not a rename: it never replaces a file that another process made meanwhile.
-        std::fs::hard_link(&beside, path).map_err(PrivateError::of("create", path))
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let created = write_new(&temporary, text).and_then(|()| {
+        // Unlike a rename, a link never replaces a file that another process created meanwhile.
+        std::fs::hard_link(&temporary, path).map_err(PrivateError::of("create", path))
     });
-    let removed = std::fs::remove_file(&beside).map_err(PrivateError::of("remove", &beside));
-    made.and(removed)
+    let removed = std::fs::remove_file(&temporary).map_err(PrivateError::of("remove", &temporary));
+    created.and(removed)
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), PrivateError> {
@@ -74,11 +74,11 @@ fn write_new(path: &Path, text: &str) -> Result<(), PrivateError> {
         .map_err(PrivateError::of("write", path))
 }
 
-/// Keeps a directory for this process: a second server on the same data would undo what this one does. The lock
-/// ends with the file, also when the process is killed.
+/// Locks a directory for this process, because two servers on the same data would undo each other's work. The lock ends
+/// when the file is closed, also if the process is killed.
 pub(crate) fn lock(directory: &Path) -> Result<File, PrivateError> {
     let path = directory.join("lock");
-    let file = append(&path)?;
+    let file = open_append(&path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(PrivateError::InUse { path: directory.to_owned() }),

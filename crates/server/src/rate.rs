@@ -1,7 +1,7 @@
 //! Rate limits: a token bucket per key and class that refills over a minute.
 //!
-//! A request that the server refuses as invalid costs its class nothing. It is counted in a bucket of its own
-//! ([`Class::Refused`]), so that invalid requests cannot come without a limit either.
+//! A request that fails with a client error takes no token of its class. It is counted in a bucket of its own
+//! ([`Class::Refused`]), so that invalid requests have a limit, too.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,21 +16,21 @@ use crate::settings::Settings;
 
 const MINUTE: f64 = 60.0;
 
-/// More buckets than this are never kept. A full bucket says nothing and is the first to go.
+/// Maximum number of buckets. Full buckets are removed first: they hold no information.
 const BUCKETS_MAX: usize = 10_000;
 
 /// Class of a request, which has a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Making a sandbox.
+    /// Creation of a sandbox.
     Create,
-    /// Running a command, in a terminal or without one.
+    /// Start of a command or a terminal.
     Run,
-    /// Making sandboxes from another one's state.
+    /// Fork of a sandbox.
     Fork,
     /// All other requests.
     Other,
-    /// A request of any class that was refused as invalid.
+    /// Request of any class that failed with a client error.
     Refused,
 }
 
@@ -49,7 +49,7 @@ impl Class {
         }
     }
 
-    /// Returns the setting that limits it. A key may have limits of its own instead.
+    /// Returns the setting with the limit of the class. A key may have limits of its own instead.
     pub fn setting(self) -> &'static str {
         match self {
             Self::Create => "RATE_LIMIT_CREATE",
@@ -63,11 +63,11 @@ impl Class {
 /// Requests per minute by class; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Sandboxes made.
+    /// Creations of sandboxes.
     pub create: Option<u32>,
-    /// Commands run.
+    /// Starts of commands and terminals.
     pub run: Option<u32>,
-    /// Times that a sandbox is forked.
+    /// Forks of sandboxes.
     pub fork: Option<u32>,
     /// All other requests.
     pub other: Option<u32>,
@@ -87,8 +87,8 @@ impl Rates {
     }
 }
 
-/// Reports whether the request behind this answer was refused as it stood. Commands that ran out of time or could not
-/// be started were valid requests.
+/// Returns true if a response is a client error that counts as refused. Commands that timed out or could not be started
+/// were valid requests.
 pub(crate) fn was_refused(response: &Response) -> bool {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let ran =
@@ -96,10 +96,10 @@ pub(crate) fn was_refused(response: &Response) -> bool {
     response.status().is_client_error() && !ran
 }
 
-/// The buckets of all keys.
+/// Rate limiter with the buckets of all keys.
 #[derive(Debug)]
 pub struct Limiter {
-    on: bool,
+    enabled: bool,
     rates: Rates,
     buckets: Mutex<HashMap<(String, Class), Bucket>>,
 }
@@ -111,16 +111,16 @@ struct Bucket {
     limit: u32,
 }
 
-/// Decision about a request.
+/// Decision about a request, and the state of its bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     /// Requests allowed per minute.
     pub limit: u32,
     /// Requests left now.
     pub remaining: u32,
-    /// When all of them are there again.
+    /// Time until the bucket is full again.
     pub reset: Duration,
-    /// When it may be tried again, if it was refused.
+    /// Time until a retry can succeed; `None` if the request is allowed.
     pub retry_after: Option<Duration>,
 }
 
@@ -133,7 +133,7 @@ impl Limiter {
             fork: Some(settings.rate_limit_fork),
             other: Some(settings.rate_limit_other),
         };
-        Self { on: settings.rate_limit.0, rates, buckets: Mutex::default() }
+        Self { enabled: settings.rate_limit.0, rates, buckets: Mutex::default() }
     }
 
     /// Returns the limits of keys without limits of their own.
@@ -141,25 +141,24 @@ impl Limiter {
         self.rates
     }
 
-    /// Counts a request of `who`. `None` when requests are not limited.
+    /// Takes a token for a request of `who`. `None` if the class has no limit.
     pub fn take(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
-        let limit = rates.of(class).filter(|_| self.on)?;
+        let limit = rates.of(class).filter(|_| self.enabled)?;
         Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::take))
     }
 
-    /// Gives back what a request took that was refused as invalid, and counts it as refused instead. The answer is
-    /// what is left of its class.
-    pub fn give_back(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
+    /// Returns the token of a request that failed with a client error, and counts it in [`Class::Refused`] instead.
+    pub fn refund(&self, who: &str, class: Class, rates: Rates) -> Option<Verdict> {
         self.take(who, Class::Refused, rates);
-        let limit = rates.of(class).filter(|_| self.on)?;
-        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::give_back))
+        let limit = rates.of(class).filter(|_| self.enabled)?;
+        Some(self.with_bucket(who, class, limit, Instant::now(), Bucket::refund))
     }
 
-    /// Returns the verdict on another invalid request of `who`, without counting one.
+    /// Returns the state of the bucket [`Class::Refused`] of `who`, without taking a token.
     pub fn refusals(&self, who: &str, rates: Rates) -> Option<Verdict> {
-        let limit = rates.of(Class::Refused).filter(|_| self.on)?;
-        let look = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
-        Some(self.with_bucket(who, Class::Refused, limit, Instant::now(), look))
+        let limit = rates.of(Class::Refused).filter(|_| self.enabled)?;
+        let inspect = |bucket: &mut Bucket| bucket.verdict(bucket.tokens >= 1.0);
+        Some(self.with_bucket(who, Class::Refused, limit, Instant::now(), inspect))
     }
 
     fn with_bucket(
@@ -173,7 +172,7 @@ impl Limiter {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (who.to_owned(), class);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&key) {
-            make_room(&mut buckets, now);
+            evict(&mut buckets, now);
         }
         let bucket = buckets.entry(key).or_insert(Bucket { tokens: f64::from(limit), at: now, limit });
         bucket.fill(limit, now);
@@ -181,7 +180,8 @@ impl Limiter {
     }
 }
 
-fn make_room(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
+/// Removes full buckets, or the oldest one if none is full.
+fn evict(buckets: &mut HashMap<(String, Class), Bucket>, now: Instant) {
     buckets.retain(|_, bucket| !bucket.is_full(now));
     if buckets.len() >= BUCKETS_MAX {
         let oldest = buckets.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone());
@@ -213,14 +213,14 @@ impl Bucket {
         self.verdict(allowed)
     }
 
-    fn give_back(&mut self) -> Verdict {
+    fn refund(&mut self) -> Verdict {
         self.tokens = (self.tokens + 1.0).min(f64::from(self.limit));
         self.verdict(true)
     }
 
     fn verdict(&self, allowed: bool) -> Verdict {
-        let a_token = MINUTE / f64::from(self.limit);
-        let wait = |tokens: f64| Duration::from_secs_f64((tokens * a_token).max(0.0));
+        let token_interval = MINUTE / f64::from(self.limit);
+        let wait = |tokens: f64| Duration::from_secs_f64((tokens * token_interval).max(0.0));
         Verdict {
             limit: self.limit,
             remaining: self.tokens as u32,
@@ -254,7 +254,7 @@ mod tests {
 
     fn limiter() -> Limiter {
         Limiter {
-            on: true,
+            enabled: true,
             rates: Rates { create: Some(10), run: Some(100), fork: Some(600), other: Some(1000) },
             buckets: Mutex::default(),
         }
@@ -281,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_refused_costs_its_class_nothing_but_is_counted() {
+    fn a_refused_request_takes_no_token_of_its_class_but_is_counted() {
         let limiter = limiter();
         let rates = Rates { create: Some(2), other: Some(3), ..limiter.rates() };
         for _ in 0..3 {
             assert!(limiter.refusals("a", rates).unwrap().retry_after.is_none());
             assert_eq!(limiter.take("a", Class::Create, rates).unwrap().retry_after, None);
-            assert_eq!(limiter.give_back("a", Class::Create, rates).unwrap().remaining, 2);
+            assert_eq!(limiter.refund("a", Class::Create, rates).unwrap().remaining, 2);
         }
         assert!(limiter.refusals("a", rates).unwrap().retry_after.is_some());
         assert_eq!(limiter.take("a", Class::Other, rates).unwrap().remaining, 2);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn only_making_and_running_have_classes_of_their_own() {
+    fn creating_running_and_forking_have_classes_of_their_own() {
         let class = |method, route| Class::of(&method, Some(route));
         assert_eq!(class(Method::POST, "/api/v1/sandboxes"), Class::Create);
         assert_eq!(class(Method::GET, "/api/v1/sandboxes"), Class::Other);

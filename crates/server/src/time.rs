@@ -1,4 +1,4 @@
-//! Times as the API writes them.
+//! Time formats of the API.
 
 use jiff::Timestamp;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use workspace_api::processes::StartedCommand;
+use workspace_api::processes::BackgroundCommand;
 
 use crate::args::Exec;
 use crate::context::Context;
@@ -55,7 +55,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
     if context.output.json() {
-        context.output.record(&StartedCommand { command_id: command.to_owned() })?;
+        context.output.record(&BackgroundCommand { command_id: command.to_owned() })?;
     } else {
         context.output.line(command)?;
     }

@@ -1,6 +1,6 @@
 //! `workspace key`
 
-use workspace_api::keys::{CreateKey, CreatedKey, Key, KeyLimits, KeyList};
+use workspace_api::keys::{CreateKey, NewKey, Key, KeyLimits, KeyList};
 
 use super::table;
 use crate::args::KeyCommand;
@@ -25,7 +25,7 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 role: args.role.into(),
                 limits: KeyLimits::default(),
             };
-            let made: CreatedKey = block_on(client.post(PATH, &body))?;
+            let made: NewKey = block_on(client.post(PATH, &body))?;
             if context.output.json() {
                 context.output.record(&made)?;
             } else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use workspace_api::sandboxes::{DeletedSandbox, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
+use workspace_api::sandboxes::{DeleteSandboxResult, ExtendSandbox, Sandbox, SandboxStats, UpdateSandbox};
 
 use super::table;
 use crate::args::SandboxCommand;
@@ -140,8 +140,8 @@ async fn remove(context: &mut Context, client: &Client, sandboxes: &[String], ke
     for sandbox in sandboxes {
         let id = find(client, sandbox).await?;
         let path = format!("/api/v1/sandboxes/{id}{}", if keep { "?keepWorkspace=true" } else { "" });
-        let kept: Option<DeletedSandbox> = client.delete(&path).await?;
-        let kept = kept.unwrap_or(DeletedSandbox { id, workspace_path: None, snapshot: None });
+        let kept: Option<DeleteSandboxResult> = client.delete(&path).await?;
+        let kept = kept.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
         if context.output.json() {
             context.output.record(&kept)?;
         } else if keep {

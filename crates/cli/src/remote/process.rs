@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use workspace_api::error_codes;
-use workspace_api::processes::{KillCommand, Overflow, RunCommand, StartedCommand};
+use workspace_api::processes::{KillCommand, Overflow, RunCommand, BackgroundCommand};
 
 use super::Client;
 use super::input::Input;
@@ -49,7 +49,7 @@ pub(crate) async fn start(client: &Client, sandbox: &str, options: &CommandOptio
         ..RunCommand::default()
     };
     let path = format!("/api/v1/sandboxes/{sandbox}/process/run");
-    let started: StartedCommand = client.post(&path, &body).await?;
+    let started: BackgroundCommand = client.post(&path, &body).await?;
     Ok(started.command_id)
 }
 

@@ -3,12 +3,12 @@
 /// All errors in the settings.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct SettingsError(pub Vec<Wrong>);
+pub struct SettingsError(pub Vec<SettingError>);
 
-/// An error in the settings.
+/// Error in one setting, or in a combination of settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
-pub enum Wrong {
+pub enum SettingError {
     #[error("{name} is {value}; allowed: {allowed}")]
     Value { name: String, value: String, allowed: &'static str },
     #[error("{name} is not set, and its default cannot be found: {reason}")]
@@ -18,5 +18,5 @@ pub enum Wrong {
     #[error("cannot read the settings file {path}: {reason}")]
     File { path: String, reason: String },
     #[error("{0}")]
-    Together(String),
+    Conflict(String),
 }

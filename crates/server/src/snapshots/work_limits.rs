@@ -11,16 +11,16 @@ use crate::error::ApiError;
 use crate::per_owner::PerOwner;
 use crate::settings::Settings;
 
-/// Comparisons and searches at once, and those of one owner.
-const COMPARISONS: usize = 4;
-const COMPARISONS_PER_OWNER: usize = 2;
-/// Requests at once that read a list, a directory or a log, and those of one owner.
-const READS: usize = 8;
-const READS_PER_OWNER: usize = 2;
-/// Imports of templates at once.
-const TEMPLATES: usize = 4;
-/// Timeout for an upload to get its permits.
-const UPLOAD_WAIT: Duration = Duration::from_secs(30);
+/// Maximum number of concurrent comparisons and searches.
+const COMPARISONS_MAX: usize = 4;
+const COMPARISONS_PER_OWNER_MAX: usize = 2;
+/// Maximum number of concurrent requests that read a list, a directory or a log.
+const READS_MAX: usize = 8;
+const READS_PER_OWNER_MAX: usize = 2;
+/// Maximum number of concurrent imports of templates.
+const TEMPLATES_MAX: usize = 4;
+/// Timeout of an upload or an import for getting its permits.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
@@ -39,31 +39,31 @@ impl WorkLimits {
         let (uploads, own) = (settings.max_uploads as usize, settings.max_uploads_per_owner as usize);
         Self {
             uploads: Slots::new(uploads, own),
-            comparisons: Slots::new(COMPARISONS, COMPARISONS_PER_OWNER),
-            reads: Slots::new(READS, READS_PER_OWNER),
-            templates: Slots::new(TEMPLATES, TEMPLATES),
+            comparisons: Slots::new(COMPARISONS_MAX, COMPARISONS_PER_OWNER_MAX),
+            reads: Slots::new(READS_MAX, READS_PER_OWNER_MAX),
+            templates: Slots::new(TEMPLATES_MAX, TEMPLATES_MAX),
         }
     }
 
-    /// Creates limits for tests: two of each kind, one per owner.
+    /// Creates limits of two operations of each kind, one per owner.
     #[cfg(test)]
-    pub(super) fn few() -> Self {
+    pub(super) fn for_tests() -> Self {
         let slots = || Slots::new(2, 1);
         Self { uploads: slots(), comparisons: slots(), reads: slots(), templates: slots() }
     }
 
-    /// Waits for the permit of an upload, but not for long: the others may be slow.
+    /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
     pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         self.uploads
-            .take_within(UPLOAD_WAIT, owner)
+            .take_within(PERMIT_TIMEOUT, owner)
             .await
-            .map_err(|refusal| refusal.of_uploads(&self.uploads))
+            .map_err(|refusal| refusal.into_upload_error(&self.uploads))
     }
 
-    /// Waits for the permits of a template import.
+    /// Waits for the permit of a template import, at most [`PERMIT_TIMEOUT`].
     pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
-        let permit = self.templates.take_within(UPLOAD_WAIT, owner).await;
-        permit.map_err(|refusal| refusal.of_uploads(&self.templates))
+        let permit = self.templates.take_within(PERMIT_TIMEOUT, owner).await;
+        permit.map_err(|refusal| refusal.into_upload_error(&self.templates))
     }
 
     /// Waits for the permit of a comparison.
@@ -77,32 +77,32 @@ impl WorkLimits {
     }
 }
 
-/// A permit, until it is dropped.
+/// Permit of a costly operation. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
     _total: Option<OwnedSemaphorePermit>,
 }
 
-/// Why there was no permit in time.
+/// Limit for which there was no permit in time.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
-    /// The owner has as many as it may.
+    /// Limit of the owner.
     Owner,
-    /// All owners together have as many as there are.
+    /// Limit of all owners together.
     Total,
 }
 
 impl Refusal {
-    fn of_uploads(self, slots: &Slots) -> ApiError {
+    fn into_upload_error(self, slots: &Slots) -> ApiError {
         let error = match self {
             Self::Owner => {
                 let message = format!(
                     "{} archives of the same owner are being uploaded already; try again",
-                    slots.owners.each()
+                    slots.owners.permits()
                 );
                 ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
-                    .detail("limit", slots.owners.each())
+                    .detail("limit", slots.owners.permits())
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
@@ -129,11 +129,10 @@ impl Slots {
         Self { total, all, owners: PerOwner::new(per_owner.min(total)) }
     }
 
-    /// Waits for the owner's permit first, then for a shared one, so that a waiting owner holds nothing of
-    /// others.
+    /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.
     async fn take(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
-        // Neither is ever closed.
+        // The semaphores are never closed, so both are `Some`.
         WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
@@ -152,7 +151,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn one_owner_cannot_take_all_turns() {
+    async fn one_owner_cannot_take_all_permits() {
         let slots = Slots::new(4, 2);
         let first = slots.take_within(MOMENT, "a").await.unwrap();
         let _second = slots.take_within(MOMENT, "a").await.unwrap();

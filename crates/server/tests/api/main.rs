@@ -1,4 +1,4 @@
-//! The server from outside: in this process, and as a program.
+//! Tests of the server through HTTP: in this process, and as a program.
 
 mod auth;
 mod documents;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandbox_snapshots::{
-    CommitSandbox, CommittedSandbox, Durability, ForkSandbox, ForkedSandbox, RestoreSandbox, RestoredSandbox,
+    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RestoreSandbox, RestoreSandboxResult,
 };
 use workspace_api::snapshots::SkippedEntry;
 
@@ -32,7 +32,7 @@ pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outc
         labels: pairs(&args.labels),
         durability: if args.buffered { Durability::Buffered } else { Durability::Synced },
     };
-    let made: CommittedSandbox =
+    let made: CommitSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
     warn(&made.skipped);
     show(context, &made, |made| vec![made.snapshot.id.clone()])
@@ -47,7 +47,7 @@ pub(super) fn warn(skipped: &[SkippedEntry]) {
 
 pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Outcome> {
     let body = RestoreSandbox { snapshot: args.snapshot.clone(), force: !args.no_force };
-    let restored: RestoredSandbox =
+    let restored: RestoreSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
     for process in &restored.ended {
         print_stderr(&format!("note: ended {} {} ({})", process.pid, process.command, process.why));
@@ -62,7 +62,7 @@ pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome>
         labels: pairs(&args.labels),
         message: args.message.clone().unwrap_or_default(),
     };
-    let forked: ForkedSandbox =
+    let forked: ForkSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "fork", &body).await)?;
     show(context, &forked, |forked| forked.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect())
 }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use clap::ValueEnum;
 use hyper::Method;
 use workspace_api::sandboxes::Sandbox;
-use workspace_api::snapshots::UploadedSnapshot;
+use workspace_api::snapshots::UploadSnapshotResult;
 use workspace_state::{ArchiveError, Quiet, SnapshotOptions, Tree, export_tar, preview_directory};
 
 use super::super::report::{SkippedFields, warn_skipped};
@@ -69,7 +69,7 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
 
 /// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
 /// pipe.
-fn said(sent: Result<UploadedSnapshot>, packing: Packing) -> Result<UploadedSnapshot> {
+fn said(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,

@@ -1,4 +1,4 @@
-//! A Docker daemon of the tests' own.
+//! Docker daemon for tests.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Child, Command, Stdio};
 
 use workspace_test_support::{requires, skip};
 
-/// A Docker daemon of its own; it ends when its input does.
+/// Docker daemon. It ends when its stdin is closed.
 pub(crate) struct Docker {
     child: Child,
     directory: PathBuf,
 }
 
 impl Docker {
-    /// With an image that can run these programs. None where there are no programs for it, or no rights.
+    /// Starts a daemon with an image that can run these programs. `None` without Docker or root.
     pub(crate) fn start(programs: &[PathBuf]) -> Option<Self> {
         let found = ["dockerd", "docker", "busybox"].iter().all(|program| is_there(program));
         if !rustix::process::geteuid().is_root() {
@@ -38,7 +38,7 @@ impl Docker {
         format!("unix://{}/docker.sock", self.directory.display())
     }
 
-    /// A command of its client.
+    /// Returns a command of the Docker client.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("docker");
         command.args(["--host", &self.host()]).args(words);

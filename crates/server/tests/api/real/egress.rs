@@ -1,4 +1,4 @@
-//! Sandboxes that may reach out, as clients ask for them.
+//! Sandboxes with the network `egress`.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -19,7 +19,7 @@ fn missing_features() -> bool {
     }
 }
 
-/// Says that every name means 10.9.8.7; where it listens.
+/// Starts a nameserver that resolves every name to 10.9.8.7. Returns its address.
 fn nameserver() -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -37,9 +37,9 @@ fn nameserver() -> SocketAddr {
 }
 
 #[test]
-fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
+fn an_invalid_allowlist_is_refused_with_the_wrong_entry() {
     let server = TestServer::new();
-    let before = server.places();
+    let before = server.sandbox_directories();
     for (network, allow, said) in [
         ("none", json!(["example.com"]), "the network `egress` alone"),
         ("egress", json!(["example.com", "http://example.com"]), "`http://example.com`"),
@@ -54,7 +54,7 @@ fn an_allow_list_is_checked_with_the_name_of_what_is_wrong() {
         assert_eq!(answer.error(), "INVALID_REQUEST", "{allow}");
         assert!(answer.body.contains(said) && answer.body.contains("egress_allow"), "{}", answer.body);
     }
-    assert_eq!(server.places(), before, "nothing is left of them");
+    assert_eq!(server.sandbox_directories(), before, "nothing is left of them");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The body of an answer, which counts as under way until it was sent or given up.
+//! Response body that holds the guards of its request until it has been sent or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,20 +6,20 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
-/// A body with what its request holds until then.
-pub(crate) struct Tracked<G> {
+/// Response body with the guards of its request.
+pub(crate) struct GuardedBody<G> {
     body: Body,
     has_begun: bool,
     _guard: G,
 }
 
-impl<G> Tracked<G> {
+impl<G> GuardedBody<G> {
     pub(crate) fn new(body: Body, guard: G) -> Self {
         Self { body, has_begun: false, _guard: guard }
     }
 }
 
-impl<G: Unpin> http_body::Body for Tracked<G> {
+impl<G: Unpin> http_body::Body for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -32,8 +32,8 @@ impl<G: Unpin> http_body::Body for Tracked<G> {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Of a body that ends with what it gave, the rest would be dropped while that still waits for the client. One that
-        // does not say so is asked again when there is room for more.
+        // hyper drops a body that reports its end together with the last frame, while that frame still waits to be sent.
+        // Otherwise hyper polls again when it has sent the frame.
         !self.has_begun && self.body.is_end_stream()
     }
 
@@ -49,14 +49,14 @@ mod tests {
     use std::task::Waker;
 
     #[test]
-    fn a_body_has_not_ended_when_its_last_piece_was_taken() {
-        let mut body = Tracked::new(Body::from("all of it"), ());
+    fn a_body_reports_its_end_only_after_the_last_frame_was_sent() {
+        let mut body = GuardedBody::new(Body::from("all of it"), ());
         assert!(!body.is_end_stream());
         let mut next = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
         assert!(!body.is_end_stream());
         let mut next = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(next(), Poll::Ready(None)));
-        assert!(Tracked::new(Body::empty(), ()).is_end_stream());
+        assert!(GuardedBody::new(Body::empty(), ()).is_end_stream());
     }
 }
