@@ -63,8 +63,8 @@ pub(crate) enum Kind {
     NotRun,
     /// A merge failed, whose status would tell the number of conflicts.
     NotMerged(u8),
-    /// A signal asked for the end.
-    Asked(u8),
+    /// A signal ended this program.
+    Interrupted(u8),
 }
 
 /// An error of a command: what happened, then what to do about it.
@@ -86,10 +86,10 @@ impl CommandError {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// Creates the error for the end that a signal asked for.
-    pub(crate) fn asked(signal: i32) -> Self {
+    /// Creates the error for an end by a signal.
+    pub(crate) fn interrupted(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
-        Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
+        Self { kind: Kind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
     /// Sets the status of a command whose status is otherwise that of the program it runs.
@@ -340,7 +340,7 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
                 error.print();
                 status
             }
-            Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
+            Kind::Interrupted(signal) => BY_SIGNAL.saturating_add(signal),
         },
     })
 }

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
-use workspace_sandbox::runtime::Network as Reach;
-use workspace_sandbox::{End, NewCommit, NewSandbox};
+use workspace_sandbox::runtime::Network as NetworkAccess;
+use workspace_sandbox::{Materialize, NewCommit, NewSandbox};
 use workspace_state::{
     Durability, InsightDiff, NewSnapshot, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, TreePath, diff,
     ignored_paths, insight, snapshot_directory,
@@ -29,15 +29,17 @@ use super::snapshot::skipped;
 use crate::args::{Network, Try};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::local::{self, CommandOptions, Home, Over};
+use crate::local::{self, CommandOptions, Home};
 use crate::output::Output;
 use crate::remote::program;
+use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
+use crate::stdin::stdin;
 use crate::text::{counted, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
-/// A tree with fewer entries is written out for the sandbox at once.
+/// Number of entries from which on a tree is not written out for the sandbox in advance.
 const LARGE_TREE: u64 = 1_000;
 
 /// The template that is this system.
@@ -93,7 +95,8 @@ struct Ran {
     /// Created files that no snapshot can hold.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
-    keys: mpsc::Receiver<Vec<u8>>,
+    /// Stdin that the program did not read.
+    stdin: mpsc::Receiver<Vec<u8>>,
 }
 
 /// Report as `--json` prints it.
@@ -114,8 +117,8 @@ impl Trial<'_> {
     async fn run(&mut self) -> Result<Outcome> {
         // From here on an interruption clears away what was made.
         let mut signals = Signals::new()?;
-        let (before, is_large) = self.snapshot()?;
-        let mut ran = self.run_inside(before, is_large, &mut signals).await?;
+        let (before, materialize) = self.snapshot()?;
+        let mut ran = self.run_inside(before, materialize, &mut signals).await?;
         self.show(&ran)?;
         let asking = Question {
             args: self.args,
@@ -125,7 +128,8 @@ impl Trial<'_> {
         };
         let from = Tree::of_snapshot(&self.store, &ran.before)?;
         let to = Tree::of_snapshot(&self.store, &ran.after)?;
-        let decision = asking.decide(&mut ran.keys, &mut signals, &|| print_patch_safely(&from, &to)).await?;
+        let decision =
+            asking.decide(&mut ran.stdin, &mut signals, &|| print_patch_safely(&from, &to)).await?;
         let kept = match decision {
             Decision::Keep => {
                 self.keep(&ran)?;
@@ -138,8 +142,9 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// Takes a snapshot of the directory. Returns it, and true if it is large.
-    fn snapshot(&mut self) -> Result<(Snapshot, bool)> {
+    /// Takes a snapshot of the directory. A large one is loaded on first read in the sandbox, because no other sandbox
+    /// would need its files.
+    fn snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not noted: who drops everything has a directory of which the store knows what it knew before.
         let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
@@ -150,7 +155,8 @@ impl Trial<'_> {
         if tree.entry(".workspaceignore")?.is_some() {
             print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
         }
-        Ok((report.snapshot, report.files + report.directories + report.symlinks >= LARGE_TREE))
+        let is_large = report.files + report.directories + report.symlinks >= LARGE_TREE;
+        Ok((report.snapshot, if is_large { Materialize::Lazy } else { Materialize::Full }))
     }
 
     fn new_snapshot(&self, when: &str, parents: Vec<SnapshotId>) -> NewSnapshot {
@@ -161,9 +167,14 @@ impl Trial<'_> {
     }
 
     /// Runs the program in a sandbox, of which nothing is left afterwards but what it changed.
-    async fn run_inside(&mut self, before: Snapshot, is_large: bool, signals: &mut Signals) -> Result<Ran> {
+    async fn run_inside(
+        &mut self,
+        before: Snapshot,
+        materialize: Materialize,
+        signals: &mut Signals,
+    ) -> Result<Ran> {
         let home = Home::start(&self.store, before.id, &self.directory).await?;
-        let ran = self.run_in(&home, before, is_large, signals).await;
+        let ran = self.run_in(&home, before, materialize, signals).await;
         let ended = home.end().await;
         let ran = ran?;
         ended?;
@@ -174,36 +185,32 @@ impl Trial<'_> {
         &mut self,
         home: &Home,
         before: Snapshot,
-        is_large: bool,
+        materialize: Materialize,
         signals: &mut Signals,
     ) -> Result<Ran> {
-        let making = home.create(self.new_sandbox(&before)?, is_large);
-        tokio::pin!(making);
-        let sandbox = tokio::select! {
-            made = &mut making => made?,
-            signal = signals.next() => {
-                // What is half made cannot be removed.
-                drop(making.await);
-                return Err(CommandError::asked(signal));
-            }
-        };
-        let aside = self.context.output.json();
-        let options = CommandOptions {
-            line: program(&self.args.words),
-            envs: self.envs(),
-            timeout: self.args.timeout,
-            aside,
-        };
-        let on_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !aside;
-        let (over, keys) = if on_terminal {
-            local::run_in_terminal(home.service(), &sandbox, options, signals).await?
+        let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
+        let sandbox = home.create(new, signals).await?;
+        let options =
+            CommandOptions { line: program(&self.args.words), envs: self.envs(), timeout: self.args.timeout };
+        let json = self.context.output.json();
+        let mut stdin = stdin();
+        let end = if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !json {
+            local::run_in_terminal(home.service(), &sandbox, options, &mut stdin, signals).await?
         } else {
-            local::run(home.service(), &sandbox, options, signals).await?
+            let destination = match json {
+                true => Destination::Stderr,
+                false => Destination::Streams(&mut self.context.output, OnClosedStdout::Drain),
+            };
+            let attachment = Attachment {
+                stdin: Some(&mut stdin),
+                destination,
+                signals,
+                on_signal: OnSignal::ForwardInterrupt,
+                timeout: None,
+            };
+            local::run(home.service(), &sandbox, options, attachment).await?
         };
-        match over {
-            Over::Asked(signal) => Err(CommandError::asked(signal)),
-            Over::Ended(end) => self.commit(home, &sandbox, before, end, keys).await,
-        }
+        self.commit(home, &sandbox, before, end, stdin).await
     }
 
     fn envs(&self) -> BTreeMap<String, String> {
@@ -211,7 +218,7 @@ impl Trial<'_> {
     }
 
     fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
-        let network = reach(self.args)?;
+        let network = network(self.args.network, &self.args.allowed)?;
         let (template, snapshot) =
             (self.args.template.clone().unwrap_or_else(|| BASE.to_owned()), Some(before.id));
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
@@ -224,7 +231,7 @@ impl Trial<'_> {
         sandbox: &str,
         before: Snapshot,
         end: End,
-        keys: mpsc::Receiver<Vec<u8>>,
+        stdin: mpsc::Receiver<Vec<u8>>,
     ) -> Result<Ran> {
         let taken = home.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
         self.made.push(taken.snapshot.id);
@@ -240,7 +247,7 @@ impl Trial<'_> {
         self.made.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
         let skipped_count = taken.skipped_count;
-        Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, keys })
+        Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
     /// Lists what was changed, for people.
@@ -276,20 +283,19 @@ impl Trial<'_> {
     }
 }
 
-/// Returns the network that the arguments allow the program.
-fn reach(args: &Try) -> Result<Reach> {
-    let allowed = &args.allowed;
-    match args.network {
-        Network::None if allowed.is_empty() => Ok(Reach::None),
-        Network::None => Err(CommandError::usage("--allow is for --network egress alone")
-            .hint("give both, or neither to reach nothing")),
+/// Returns the network access that `--network` and `--allow` give to a program in a local sandbox.
+pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAccess> {
+    match network {
+        Network::None if allowed.is_empty() => Ok(NetworkAccess::None),
+        Network::None => Err(CommandError::usage("--allow needs --network egress")
+            .hint("give both, or neither for a program without a network")),
         Network::Egress => {
             let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
             let parsed = parsed.map_err(|error| {
                 CommandError::usage(format!("--allow: {error}"))
                     .hint("a host name, *.example.com or addresses such as 10.1.0.0/16")
             })?;
-            Ok(Reach::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) })
+            Ok(NetworkAccess::Egress { allow: Some(parsed).filter(|list| !list.is_empty()) })
         }
     }
 }

@@ -23,6 +23,7 @@ use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
+use crate::signals::Signals;
 
 /// Directory of such places below the XDG cache directory.
 const DIRECTORIES: &str = "elevo-workspace/try";
@@ -33,6 +34,8 @@ const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES: u32 = 32_768;
 const BASE: &str = "base";
+/// Store of a sandbox that needs none of the user's.
+const OWN_STORE: &str = "store";
 
 /// A directory with a service that makes sandboxes in it.
 pub(crate) struct Home {
@@ -47,14 +50,26 @@ impl Home {
     /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
     /// leftovers of killed processes.
     pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
-        let (directory, claim) = new_directory(apart)?;
-        let note = Note { store: absolute(store.path()), snapshot };
+        let (directory, claim) = new_directory(Some(apart))?;
+        Self::start_with(directory, claim, Note { store: absolute(store.path()), snapshot: Some(snapshot) })
+            .await
+    }
+
+    /// Starts a service for an empty sandbox, with a store in its own directory. Removes leftovers of killed
+    /// processes.
+    pub(crate) async fn start_empty() -> Result<Self> {
+        let (directory, claim) = new_directory(None)?;
+        let store = directory.join(OWN_STORE);
+        Self::start_with(directory, claim, Note { store, snapshot: None }).await
+    }
+
+    async fn start_with(directory: PathBuf, claim: Claim, note: Note) -> Result<Self> {
         let noted = note.write(&directory).map_err(|error| {
             CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         });
         let started = match noted {
-            Ok(()) => Self::start_in(&directory, store).await,
+            Ok(()) => Self::start_in(&directory, &note.store).await,
             Err(error) => Err(error),
         };
         if started.is_err()
@@ -74,17 +89,23 @@ impl Home {
     async fn clear_leftovers(places: &Path) {
         for (directory, claim) in leftovers::find(places) {
             let Some(note) = Note::read(&directory) else { continue };
-            let Ok(store) = Store::open(&note.store) else { continue };
-            let Ok((service, catalog)) = Self::start_in(&directory, &store).await else { continue };
+            if note.snapshot.is_some() && !note.store.exists() {
+                continue;
+            }
+            let Ok((service, catalog)) = Self::start_in(&directory, &note.store).await else { continue };
             let home = Self { directory, service, catalog, _claim: claim };
-            if home.end().await.is_ok() && store.find_snapshot(&note.snapshot).is_ok_and(|it| it.is_some()) {
+            if home.end().await.is_ok()
+                && let Some(snapshot) = note.snapshot
+                && let Ok(store) = Store::open(&note.store)
+                && store.find_snapshot(&snapshot).is_ok_and(|it| it.is_some())
+            {
                 // This fails if a reference points to it, which keeps the snapshot.
-                drop(store.remove_snapshots(&[note.snapshot]));
+                drop(store.remove_snapshots(&[snapshot]));
             }
         }
     }
 
-    async fn start_in(directory: &Path, store: &Store) -> Result<(Service, Catalog)> {
+    async fn start_in(directory: &Path, store: &Path) -> Result<(Service, Catalog)> {
         let program = std::env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))
                 .hint("start it by a path that is there")
@@ -101,16 +122,27 @@ impl Home {
         &self.service
     }
 
-    /// Makes a sandbox; its id. Large trees are loaded as they are read: nobody comes later for whom it would be worth to
-    /// write them all.
-    pub(crate) async fn create(&self, new: NewSandbox, is_large: bool) -> Result<String> {
+    /// Creates a sandbox and returns its id. A signal stops the creation.
+    pub(crate) async fn create(&self, new: NewSandbox, signals: &mut Signals) -> Result<String> {
+        let creation = self.create_uninterrupted(new);
+        tokio::pin!(creation);
+        tokio::select! {
+            created = &mut creation => created,
+            signal = signals.next() => {
+                // A sandbox that is being created cannot be removed.
+                drop(creation.await);
+                Err(CommandError::interrupted(signal))
+            }
+        }
+    }
+
+    async fn create_uninterrupted(&self, new: NewSandbox) -> Result<String> {
         self.bring_template(&new.template)?;
         let creator =
             Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
-        let materialize = if is_large { Materialize::Lazy } else { Materialize::Full };
-        let new = NewSandbox { materialize, timeout: Some(LIFETIME), ..new };
+        let new = NewSandbox { timeout: Some(LIFETIME), ..new };
         let made = match self.service.create(creator.clone(), new.clone()).await {
-            // Where nothing can be loaded as it is read, all of it is written.
+            // Without a lazy mount all files are written first.
             Err(SandboxError::Workspace(WorkspaceError::Lazy(_))) => {
                 let new = NewSandbox { materialize: Materialize::Full, ..new };
                 self.service.create(creator, new).await
@@ -181,7 +213,7 @@ fn agent(program: &Path) -> Result<PathBuf> {
         .hint("`cargo install --locked --path crates/agent` puts it beside `workspace`; AGENT_PROGRAM names another"))
 }
 
-fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
+fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let all = Resources {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
@@ -190,7 +222,7 @@ fn settings(directory: &Path, store: &Store, program: PathBuf) -> Settings {
         processes: PROCESSES,
     };
     Settings {
-        store: absolute(store.path()),
+        store: store.to_owned(),
         lazy: Some(LazyCommand { program, words: vec![SERVE.into()] }),
         timeout: LIFETIME,
         lifetime: LIFETIME,
@@ -207,7 +239,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Creates a directory of this process's own, outside `apart`: on the user's disk if possible, which has
 /// room.
-pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
+pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, Claim)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
@@ -218,25 +250,31 @@ pub(crate) fn new_directory(apart: &Path) -> Result<(PathBuf, Claim)> {
             Err(error) => failed = Some((parent, error)),
         }
     }
-    Err(match failed {
-        Some((parent, error)) => {
-            CommandError::failed(format!("cannot make a place below {}: {error}", parent.display()))
+    Err(match (failed, apart) {
+        (Some((parent, error)), _) => {
+            CommandError::failed(format!("cannot make a directory below {}: {error}", parent.display()))
                 .hint(io_hint(&error))
         }
-        None => CommandError::failed(format!("there is no place outside {}", apart.display()))
-            .hint("name one with XDG_CACHE_HOME, or a directory that holds less"),
+        (None, Some(apart)) => CommandError::failed(format!(
+            "there is no directory for temporary files outside {}",
+            apart.display()
+        ))
+        .hint("name one with XDG_CACHE_HOME, or try a directory that holds less"),
+        (None, None) => CommandError::failed("there is no directory for temporary files")
+            .hint("name one with XDG_CACHE_HOME"),
     })
 }
 
-fn make_below(parent: &Path, apart: &Path) -> io::Result<Option<(PathBuf, Claim)>> {
+fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf, Claim)>> {
+    let is_inside = |path: &Path| apart.is_some_and(|apart| path.starts_with(apart));
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
-    if parent.starts_with(apart) {
+    if is_inside(parent) {
         return Ok(None);
     }
     builder.recursive(true).create(parent)?;
     let parent = fs::canonicalize(parent)?;
-    if parent.starts_with(apart) {
+    if is_inside(&parent) {
         return Ok(None);
     }
     builder.recursive(false);

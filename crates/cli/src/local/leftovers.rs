@@ -34,8 +34,8 @@ impl Claim {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) store: PathBuf,
-    /// Goes with the place.
-    pub(super) snapshot: SnapshotId,
+    /// Snapshot of the store that is removed with the directory; `None` if the store itself is in the directory.
+    pub(super) snapshot: Option<SnapshotId>,
 }
 
 impl Note {

@@ -116,7 +116,7 @@ impl ApiError {
 
 impl RequestError {
     /// Returns true if a retry may succeed.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Disconnected(_) => true,
             Self::Untrusted(_) | Self::Malformed(_) => false,

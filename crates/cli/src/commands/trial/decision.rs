@@ -28,7 +28,7 @@ enum Answer {
     Show,
 }
 
-/// Question about changes, and what was said before.
+/// Question whether changes are kept, and the options that answer it.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
     pub(super) json: bool,
@@ -39,7 +39,7 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     pub(super) async fn decide(
         &self,
-        keys: &mut mpsc::Receiver<Vec<u8>>,
+        stdin: &mut mpsc::Receiver<Vec<u8>>,
         signals: &mut Signals,
         show_patch: &dyn Fn() -> Result<()>,
     ) -> Result<Decision> {
@@ -60,15 +60,15 @@ impl Question<'_> {
             }
             return Ok(Decision::Drop);
         }
-        // What was typed for the program is no answer.
-        while keys.try_recv().is_ok() {}
+        // Input for the program is no answer.
+        while stdin.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
             // Without stderr the question cannot be asked.
             let _ = write!(std::io::stderr(), "{}", shown_text(&question));
             let line = tokio::select! {
-                line = line(keys) => line,
-                signal = signals.next() => return Err(CommandError::asked(signal)),
+                line = read_line(stdin) => line,
+                signal = signals.next() => return Err(CommandError::interrupted(signal)),
             };
             match answer(&line) {
                 Answer::Decided(decision) => {
@@ -114,9 +114,9 @@ fn harmless(text: &str) -> String {
 }
 
 /// Reads a line of input; empty at its end.
-async fn line(keys: &mut mpsc::Receiver<Vec<u8>>) -> String {
+async fn read_line(stdin: &mut mpsc::Receiver<Vec<u8>>) -> String {
     let mut line = Vec::new();
-    while let Some(more) = keys.recv().await {
+    while let Some(more) = stdin.recv().await {
         line.extend(more);
         if line.contains(&b'\n') {
             break;

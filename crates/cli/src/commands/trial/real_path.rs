@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 use workspace_host::Holder;
-use workspace_host::host_view::{Ended, HostView};
+use workspace_host::host_view::HostView;
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
-use workspace_sandbox::runtime::Network as Reach;
+use workspace_sandbox::runtime::Network as NetworkAccess;
 use workspace_state::{
     Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
     insight, quote_path,
@@ -41,11 +41,12 @@ use crate::error::{CommandError, Kind as ErrorKind, Outcome, Result, io_hint, li
 use crate::local;
 use crate::output::Output;
 use crate::screen;
+use crate::session::End;
 use crate::signals::Signals;
 use crate::text::{counted, print_stderr, shell_word};
 use keep::{Checks, Keep, KeepError, Kept};
 use place::{Phase, TrialPlace};
-use program::{Over, Run};
+use program::{Run, Stdout};
 use secrets::Secrets;
 use upper::{Change, Found, Kind, Scan, Target, join, split};
 
@@ -67,10 +68,10 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
         context.output.finish()?;
         return Ok(Outcome::Done);
     }
-    let reach = super::reach(args)?;
+    let network = super::network(args.network, &args.allowed)?;
     let place = TrialPlace::new(&directory)?;
     place::clear_left(&place);
-    let mut trial = Trial { context, args, directory, home, secrets, reach, place: Some(place) };
+    let mut trial = Trial { context, args, directory, home, secrets, network, place: Some(place) };
     let done = local::block_on(trial.run());
     if let Some(place) = trial.place.take() {
         place.remove();
@@ -84,21 +85,21 @@ struct Trial<'a> {
     directory: PathBuf,
     home: Option<PathBuf>,
     secrets: Secrets,
-    reach: Reach,
+    network: NetworkAccess,
     /// None when it is to stay.
     place: Option<TrialPlace>,
 }
 
 /// A program that has run.
 struct Ran {
-    ended: Ended,
-    timed_out: bool,
+    end: End,
     found: Found,
     /// None if they could not be made, or nothing was changed.
     trees: Option<Trees>,
     /// None if the trees could not be made.
     changes: Option<InsightDiff>,
-    keys: mpsc::Receiver<Vec<u8>>,
+    /// Stdin that the program did not read.
+    stdin: mpsc::Receiver<Vec<u8>>,
 }
 
 /// Changed paths as they were, and as they would be.
@@ -122,17 +123,14 @@ impl Trial<'_> {
         self.place()?.start_clock()?;
         let thrown_away = made.thrown_away;
         let view = self.host_view(made.mounts)?;
-        let run = Run { timeout: self.args.timeout, aside: self.context.output.json() };
-        let (over, keys) = program::run(view, run, &mut signals).await?;
-        let (ended, timed_out) = match over {
-            Over::Asked(signal) => return Err(CommandError::asked(signal)),
-            Over::Ended { ended, timed_out } => (ended, timed_out),
-        };
+        let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
+        let run = Run { timeout: self.args.timeout, stdout };
+        let (end, stdin) = program::run(view, run, &mut signals).await?;
         let Read { found, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = Ran { ended, timed_out, found, trees, changes, keys };
+        let mut ran = Ran { end, found, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &thrown_away)
             && !self.args.keep
         {
@@ -149,7 +147,7 @@ impl Trial<'_> {
             Some(trees) => print_patch_safely(&trees.before, &trees.after),
             None => Err(CommandError::failed("the difference cannot be shown")),
         };
-        let kept = match asking.decide(&mut ran.keys, &mut signals, &show_patch).await {
+        let kept = match asking.decide(&mut ran.stdin, &mut signals, &show_patch).await {
             Ok(Decision::Keep) => {
                 self.keep(&ran.found)?;
                 true
@@ -157,7 +155,7 @@ impl Trial<'_> {
             Ok(Decision::Drop) => false,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let outcome = super::super::exec::ended(ran.ended.exit_code, ran.timed_out);
+        let outcome = super::super::exec::ended(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
@@ -166,7 +164,7 @@ impl Trial<'_> {
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
-        if matches!(error.kind, ErrorKind::Asked(_)) || !wanted {
+        if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
             return error;
         }
         match self.place.take() {
@@ -190,9 +188,9 @@ impl Trial<'_> {
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
         let on_terminal =
             io::stdin().is_terminal() && io::stdout().is_terminal() && !self.context.output.json();
-        let egress = match &self.reach {
-            Reach::None => None,
-            Reach::Egress { allow } => Some(Egress {
+        let egress = match &self.network {
+            NetworkAccess::None => None,
+            NetworkAccess::Egress { allow } => Some(Egress {
                 allow: allow.clone(),
                 deny: workspace_sandbox::Settings::new(&self.directory).egress_deny,
                 except: Vec::new(),
@@ -241,7 +239,7 @@ impl Trial<'_> {
             signal = signals.next() => {
                 cancel.cancel();
                 drop(reading.await);
-                return Err(CommandError::asked(signal));
+                return Err(CommandError::interrupted(signal));
             }
         };
         joined.map_err(|error| CommandError::failed(error.to_string()))?
@@ -252,7 +250,7 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::super::exec::explain(ran.ended.failed.as_deref(), ran.timed_out);
+        super::super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
         warn(&skipped(&ran.found));
         tell_notes(&ran.found);
         for (upper, what) in thrown_away {
@@ -298,8 +296,8 @@ impl Trial<'_> {
         }
         let report = Report {
             directory: self.directory.to_string_lossy().into_owned(),
-            exit_code: ran.ended.exit_code,
-            timed_out: ran.timed_out,
+            exit_code: ran.end.exit_code,
+            timed_out: ran.end.timed_out,
             kept,
             ignored: Vec::new(),
             skipped: skipped(&ran.found),

@@ -83,7 +83,7 @@ impl TrialPlace {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         })?;
-        let (path, claim) = new_directory(directory)?;
+        let (path, claim) = new_directory(Some(directory))?;
         let note = Note {
             directory: directory.as_os_str().to_owned(),
             phase: Phase::Running,
