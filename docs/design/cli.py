@@ -34,6 +34,12 @@ the exit status where it is not 0, and `…` stands for ids and lines that were 
   uv has `error:` and a `cause:` for each cause; git has `fatal:` and advice. We have uv's form with the advice.
 - A mistyped command or option is answered with the nearest one and the usage, status 2, as uv has it.
 - Exit statuses of programs are passed on unchanged; 125 is a failure of `workspace` itself, as with `docker run`.
+- The first command of a new user works: `workspace run` needs no server. If none is configured and none answers at the
+  default address, it runs the program in a temporary local sandbox and says so in one line. We do not start a server in
+  the background: it would outlive the command, hold a port, a data directory and a key that the user did not ask for,
+  and its log and its end would need commands of their own. Options whose effect outlives the command are refused with
+  a hint, because a sandbox without a server cannot be found again. A configured server is never ignored: if it cannot
+  be reached, that is an error.
 
 """
 

@@ -1,5 +1,7 @@
 //! `workspace run`
 
+mod without_server;
+
 use std::time::Duration;
 
 use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
@@ -19,8 +21,22 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::refuse_json(context, "the output of a program")?;
-    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
-    block_on(run_in_sandbox(context, &client, args)).map_err(CommandError::not_run)
+    run_anywhere(context, args).map_err(CommandError::not_run)
+}
+
+/// Runs on the server, or without one if none was configured and none is at the default address.
+fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
+    let client = Client::new(ServerUrl::new(&args.server)?);
+    let on_server = block_on(async {
+        if client.server.is_configured || client.is_workspace_server().await {
+            return run_in_sandbox(context, &client, args).await.map(Some);
+        }
+        Ok(None)
+    });
+    match on_server? {
+        Some(outcome) => Ok(outcome),
+        None => without_server::run(context, args, &client.server.url),
+    }
 }
 
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use workspace_api::error_codes;
+use workspace_api::system::Health;
 
 use super::stream::Stream;
 use super::{ApiError, RequestError, ServerUrl};
@@ -113,14 +114,20 @@ impl Client {
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, _) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
         let bytes = collected(response).await?;
+        *self.idle.borrow_mut() = Some(sender);
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_data() => Ok(None),
             Err(_) => Err(RequestError::Api(Box::new(ApiError::new(status, None, &bytes)))),
         }
+    }
+
+    /// Returns true if a workspace server answers at the address: not nothing, and no other program.
+    pub(crate) async fn is_workspace_server(&self) -> bool {
+        matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
     }
 
     /// Opens a stream on a connection of its own.

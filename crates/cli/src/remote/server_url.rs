@@ -23,6 +23,8 @@ pub(crate) struct ServerUrl {
     pub(crate) key: Option<String>,
     /// File in which no key was found.
     pub(crate) missing_key: Option<PathBuf>,
+    /// True if a URL or a key was given by an option or a variable.
+    pub(crate) is_configured: bool,
 }
 
 impl ServerUrl {
@@ -31,6 +33,7 @@ impl ServerUrl {
         let url = server.server.clone().or_else(|| variable("WORKSPACE_SERVER"));
         let mut resolved = Self::parse(url.as_deref().unwrap_or(DEFAULT))?;
         resolved.key = server.api_key.clone().or_else(|| variable("WORKSPACE_API_KEY"));
+        resolved.is_configured = url.is_some() || resolved.key.is_some();
         // The key of this machine's server goes to this machine alone.
         if resolved.key.is_none() && resolved.is_local() {
             resolved.take_local_key()?;
@@ -67,6 +70,7 @@ impl ServerUrl {
             prefix: uri.path().trim_end_matches('/').to_owned(),
             key: None,
             missing_key: None,
+            is_configured: false,
         })
     }
 

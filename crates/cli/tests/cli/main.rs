@@ -25,6 +25,7 @@ mod redact;
 mod references;
 mod sandboxes;
 mod server;
+mod serverless_runs;
 mod shells;
 mod space;
 mod support;
