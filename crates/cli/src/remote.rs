@@ -1,16 +1,15 @@
 //! Sandboxes on a server: everything that goes over the network.
 //!
-//! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `process` runs a command and follows what
-//! it prints over lost connections, `terminal` connects this terminal with one inside, `copy` moves files.
+//! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `command` and `terminal`
+//! are sessions in a sandbox, `copy` moves files.
 
 pub(crate) mod archive;
 mod backoff;
 mod client;
+mod command;
 pub(crate) mod copy;
 mod events;
-mod input;
-pub(crate) mod output;
-pub(crate) mod process;
+mod output;
 mod quote;
 mod request_error;
 mod sandbox;
@@ -21,6 +20,8 @@ pub(crate) mod terminal;
 mod tls;
 
 pub(crate) use client::Client;
+pub(crate) use command::{CommandOptions, RemoteCommand};
+pub(crate) use output::Follower;
 pub(crate) use quote::{program, quote};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find, list};

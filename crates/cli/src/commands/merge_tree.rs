@@ -28,7 +28,7 @@ pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
-    if !args.commit && args.record.says_something() {
+    if !args.commit && args.record.has_metadata() {
         return Err(CommandError::usage("only a snapshot has a message, a reference, an author and labels")
             .hint("`--commit` makes the result a snapshot"));
     }
