@@ -5,19 +5,25 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use workspace_api::processes::CommandList;
 use workspace_api::sandboxes::Logs as SandboxLogs;
 use workspace_state::Timestamp;
 
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find};
+use crate::remote::{Client, Follower, ServerUrl, block_on, check_id, find, script};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Nanoseconds of a millisecond.
 const NANOSECONDS: i64 = 1_000_000;
+/// Default number of lines of all commands.
+const DEFAULT_TAIL: u16 = 100;
+/// Number of newest commands whose output is printed, as on the server.
+const COMMANDS_MAX: u32 = 200;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     super::exec::refuse_json(context, "what commands printed")?;
@@ -31,8 +37,43 @@ pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
     })
 }
 
+/// Prints the last lines of all commands. The server merges them, but it would include the archives that `workspace cp`
+/// sent through the output of its commands. If there are any, this program merges the output of the other commands.
 async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs) -> Result<Outcome> {
-    let mut path = format!("/api/v1/sandboxes/{sandbox}/logs?tail={}", args.tail.unwrap_or(100));
+    let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
+    let mut commands = client.get::<CommandList>(&path).await?.items;
+    let count = commands.len();
+    commands.retain(|command| !script::is_copy(&command.command));
+    if commands.len() == count {
+        return all_by_server(context, client, sandbox, args).await;
+    }
+    let mut pieces = Vec::new();
+    for command in &commands {
+        let output = Follower::of_command(client, sandbox, &command.command_id);
+        pieces.extend(output.read_kept(IDLE_TIMEOUT).await?);
+    }
+    pieces.retain(|(time, _)| is_wanted(*time, args.since));
+    pieces.sort_by_key(|(time, _)| *time);
+    let mut tail = Tail::new(args.tail.unwrap_or(DEFAULT_TAIL).into());
+    pieces.iter().for_each(|(_, data)| tail.push(Stream::Stdout, data));
+    let mut ends_line = true;
+    for (_, line) in &tail.lines {
+        context.output.bytes(line)?;
+        ends_line = line.ends_with(b"\n");
+    }
+    if !ends_line {
+        context.output.bytes(b"\n")?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn all_by_server(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    args: &Logs,
+) -> Result<Outcome> {
+    let mut path = format!("/api/v1/sandboxes/{sandbox}/logs?tail={}", args.tail.unwrap_or(DEFAULT_TAIL));
     if let Some(since) = args.since {
         path.push_str(&format!("&since={}", time::rfc3339(since)));
     }

@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use tokio::time::timeout;
+use workspace_api::error_codes;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 
 use super::backoff::Backoff;
@@ -40,6 +41,26 @@ impl<'a> Follower<'a> {
         Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
     }
 
+    /// Reads the output of a command that is kept now, with its times. It is empty if none is kept. Output of a running command
+    /// has no end: reading stops when none arrives for `idle`.
+    pub(crate) async fn read_kept(mut self, idle: Duration) -> Result<Vec<(i64, Vec<u8>)>> {
+        match self.client.open(&self.path, None).await {
+            Ok(body) => self.stream = Some((body, Parser::default())),
+            Err(failure) if failure.is(error_codes::OUTPUT_UNAVAILABLE) => return Ok(Vec::new()),
+            Err(failure) if failure.is(error_codes::COMMAND_NOT_FOUND) => return Ok(Vec::new()),
+            Err(failure) => return Err(self.client.explain(failure)),
+        }
+        let mut kept = Vec::new();
+        while let Ok(event) = timeout(idle, self.next()).await {
+            match event? {
+                OutputEvent::Data { data, time, .. } => kept.push((time, data)),
+                OutputEvent::Gap { .. } => {}
+                OutputEvent::Ended(_) => break,
+            }
+        }
+        Ok(kept)
+    }
+
     async fn connect(&mut self) -> Result<()> {
         let header = self.last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
         match self.client.open(&self.path, header).await {
@@ -61,8 +82,8 @@ impl<'a> Follower<'a> {
 
     fn parse(&mut self, event: Event) -> Result<OutputEvent> {
         let parsed = output_event(&event.data).ok_or_else(|| {
-            CommandError::failed("the server sent an event that is not understood")
-                .hint("it may be newer than this command")
+            CommandError::failed("the server sent an unknown event")
+                .hint("the server may be newer than this command")
         })?;
         if event.id.is_some() {
             self.last = event.id;
