@@ -1,4 +1,4 @@
-//! A sandbox of this process's own, without a server.
+//! Sandboxes of this process, without a server.
 //!
 //! [`Home`] is the directory with all that the sandbox needs; `session` runs a program in it. When a home ends, nothing of
 //! it is left.
@@ -21,15 +21,15 @@ use workspace_sandbox::Scope;
 
 use crate::error::{CommandError, Result};
 
-/// Owner of the sandbox. There is no other.
+/// Owner of all sandboxes.
 const OWNER: &str = "try";
 const SCOPE: Scope = Scope::All;
 
-/// Runs work with a sandbox on a runtime with several threads, because it may block on files.
+/// Runs a future that uses a sandbox, on several threads, because file access may block.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {
-        CommandError::failed(format!("cannot begin: {error}"))
+        CommandError::failed(format!("cannot start the runtime: {error}"))
             .hint("the system may have run out of open files or processes")
     })?;
     let done = runtime.block_on(work);

@@ -1,4 +1,4 @@
-//! Sandboxes on a server: everything that goes over the network.
+//! Sandboxes on a server: all network access of this program.
 //!
 //! [`Client`] is a server at a [`ServerUrl`], one request at a time or a stream. `command` and `terminal`
 //! are sessions in a sandbox, `copy` moves files.
@@ -29,11 +29,11 @@ pub(crate) use server_url::{ServerUrl, local_data};
 
 use crate::error::{CommandError, Result};
 
-/// Runs what waits for a server, on this thread.
+/// Runs a future that uses a server, on this thread.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
-        CommandError::failed(format!("cannot wait for a server: {error}"))
+        CommandError::failed(format!("cannot start the network runtime: {error}"))
             .hint("the system may have run out of open files or processes")
     })?;
     runtime.block_on(work)

@@ -114,7 +114,7 @@ struct Removed {
 }
 
 fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
-    // All of them are looked for before any is removed. One that follows another is named once.
+    // All of them are resolved before any is removed. An episode below another one is listed once.
     let mut links = BTreeMap::new();
     for text in &args.episodes {
         links.extend(store.episode_links(&names::episode(store, text)?.id)?);

@@ -16,7 +16,7 @@ use crate::text;
 
 /// Exit status of a command that timed out, as with `timeout`.
 const TIMED_OUT: u8 = 124;
-/// Exit status of a program that a signal ended, minus the signal's number.
+/// Offset of the exit status of a program that a signal ended.
 const BY_SIGNAL: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
@@ -121,7 +121,7 @@ pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
 /// Refuses `--json` for commands whose output is that of another program.
 pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
-        return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));
+        return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }
     Ok(())
 }

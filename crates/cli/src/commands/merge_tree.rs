@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::output::Output;
 
-/// The status that git has for conflicts.
+/// Exit status for conflicts, as in git.
 const CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
@@ -29,14 +29,14 @@ pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     if !args.commit && args.record.has_metadata() {
-        return Err(CommandError::usage("only a snapshot has a message, a reference, an author and labels")
-            .hint("`--commit` makes the result a snapshot"));
+        return Err(CommandError::usage("message, reference, author and labels need `--commit`")
+            .hint("`--commit` stores the result as a snapshot"));
     }
     let policy = merge_rules::policy(&args.rules)?;
-    // Directories can be merged without a store; what is read of them goes with the temporary one.
+    // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
-    // Before OURS is: who moves the reference from here on is not overwritten.
+    // Read before OURS, so that a later move of the reference is not overwritten.
     let new =
         args.commit.then(|| new_snapshot(&store, args.record, Vec::new(), Durability::Synced)).transpose()?;
     let name = |typed: &OsString| sides::resolve(&store, typed);
@@ -67,8 +67,8 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
 }
 
-/// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE: it
-/// would lose its snapshot.
+/// Sets the sides as parents of the result. Fails for a reference that points to neither OURS nor BASE, because
+/// its snapshot would be lost.
 fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Result<NewSnapshot> {
     let there = match &new.references[..] {
         [(name, Expect::At(there))] => Some((name, *there)),
@@ -77,7 +77,7 @@ fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Resu
     if let Some((name, there)) = there
         && ![ours.snapshot(), base.snapshot()].contains(&Some(there))
     {
-        let message = format!("`{name}` is at {there}, which is not what was merged onto");
+        let message = format!("`{name}` is at {there}, which is neither OURS nor BASE");
         return Err(CommandError::failed(message)
             .hint(format!("name `{name}` as OURS, or another reference with `--ref`")));
     }
@@ -86,7 +86,7 @@ fn onto(mut new: NewSnapshot, base: &Name, ours: &Name, theirs: &[Name]) -> Resu
     Ok(new)
 }
 
-/// Returns the time of a side, for rules that depend on it: that of a directory is now.
+/// Returns the time of a side, for rules that depend on it; the current time for a directory.
 fn made(name: &Name) -> i64 {
     match name {
         Name::Snapshot(snapshot) => snapshot.time.0,
@@ -94,7 +94,7 @@ fn made(name: &Name) -> i64 {
     }
 }
 
-/// A conflict, whose it is where several are merged, and what it would become.
+/// Conflict with its side, if several are merged, and the possible resolutions.
 #[derive(Serialize)]
 struct Told {
     #[serde(skip_serializing_if = "Option::is_none")]

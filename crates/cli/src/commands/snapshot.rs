@@ -45,7 +45,7 @@ pub(super) fn skipped(report: &SnapshotReport) -> Vec<SkippedFields> {
     report.skipped.iter().map(SkippedFields::of).collect()
 }
 
-/// Returns true if content is missing that a snapshot can hold. Sockets and the like never are part of one.
+/// Returns true if content is missing that a snapshot can contain. Sockets and devices do not count.
 pub(super) fn lacks_content(report: &SnapshotReport) -> bool {
     report.skipped.iter().any(|skipped| skipped.reason.is_loss())
 }

@@ -1,9 +1,10 @@
 //! `workspace try`
 //!
-//! At the real path of the directory ([`real_path`]), or from a template over a copy at `/workspace`, which is below.
+//! The program runs at the real path of the directory ([`real_path`]), or in a sandbox from a template, on a copy of the
+//! directory at `/workspace` (this module).
 //!
-//! Of a copy, what was changed is committed and the sandbox gone before anybody is asked: what is shown is what is kept, however long
-//! the answer takes, and an end at the question leaves no process and no mount.
+//! Changes in the copy are committed, and the sandbox is removed, before the user is asked. So exactly the listed changes are
+//! kept, and an interruption at the question leaves no process and no mount.
 
 mod decision;
 mod kept;
@@ -42,12 +43,11 @@ use decision::{Decision, Question, print_patch_safely};
 /// Number of entries from which on a tree is not written out for the sandbox in advance.
 const LARGE_TREE: u64 = 1_000;
 
-/// The template that is this system.
+/// Template with the programs of this system.
 const BASE: &str = "base";
 
 /// Hint for other systems.
-const ELSEWHERE: &str =
-    "a server can do it, also one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
+const ELSEWHERE: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     attempt(context, args).map_err(CommandError::not_run)
@@ -67,7 +67,7 @@ fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     note_store(&store, &directory);
     let mut trial = Trial { context, args, directory, store, made: Vec::new() };
     let done = local::block_on(trial.run());
-    // In any case: the snapshots are only needed if changes are kept.
+    // Also after an error: the snapshots are only needed while changes are kept.
     let removed = trial.store.remove_snapshots(&trial.made);
     let outcome = done?;
     removed?;
@@ -79,11 +79,11 @@ struct Trial<'a> {
     args: &'a Try,
     directory: PathBuf,
     store: Store,
-    /// Snapshots that go when all is done.
+    /// Snapshots that are removed at the end.
     made: Vec<SnapshotId>,
 }
 
-/// A program that has run.
+/// Result of a program.
 struct Ran {
     end: End,
     /// Snapshots of the directory before and after.
@@ -108,14 +108,14 @@ struct Report {
     kept: bool,
     ignored: Vec<TreePath>,
     skipped: Vec<SkippedFields>,
-    /// None if the changes could not be compared.
+    /// `None` if the changes could not be compared.
     #[serde(flatten)]
     changes: Option<InsightDiff>,
 }
 
 impl Trial<'_> {
     async fn run(&mut self) -> Result<Outcome> {
-        // From here on an interruption clears away what was made.
+        // From here on a signal removes the sandbox and the snapshots.
         let mut signals = Signals::new()?;
         let (before, materialize) = self.snapshot()?;
         let mut ran = self.run_inside(before, materialize, &mut signals).await?;
@@ -146,14 +146,16 @@ impl Trial<'_> {
     /// would need its files.
     fn snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
-        // Not noted: who drops everything has a directory of which the store knows what it knew before.
+        // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
         let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.made.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);
         let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
         if tree.entry(".workspaceignore")?.is_some() {
-            print_stderr("note: what .workspaceignore names is not in the sandbox, and stays as it is");
+            print_stderr(
+                "note: files that .workspaceignore names are not in the sandbox, and stay unchanged",
+            );
         }
         let is_large = report.files + report.directories + report.symlinks >= LARGE_TREE;
         Ok((report.snapshot, if is_large { Materialize::Lazy } else { Materialize::Full }))
@@ -166,7 +168,7 @@ impl Trial<'_> {
         NewSnapshot { parents, author: user::name(), message, durability, ..NewSnapshot::default() }
     }
 
-    /// Runs the program in a sandbox, of which nothing is left afterwards but what it changed.
+    /// Runs the program in a sandbox, commits its changes, and removes the sandbox.
     async fn run_inside(
         &mut self,
         before: Snapshot,
@@ -224,7 +226,7 @@ impl Trial<'_> {
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
     }
 
-    /// Takes what the sandbox holds, without what a snapshot of the directory would leave out.
+    /// Commits the workspace of the sandbox, without files that `.workspaceignore` names.
     async fn commit(
         &mut self,
         home: &Home,
@@ -250,7 +252,7 @@ impl Trial<'_> {
         Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
-    /// Lists what was changed, for people.
+    /// Lists the changes on stderr.
     fn show(&self, ran: &Ran) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
@@ -259,7 +261,7 @@ impl Trial<'_> {
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = counted(ran.ignored.len() as u64, "path", "paths");
-            print_stderr(&format!("note: not kept, because .workspaceignore names it: {count}"));
+            print_stderr(&format!("note: not kept because .workspaceignore names them: {count}"));
         }
         if ran.changes.entries.is_empty() {
             print_stderr("nothing was changed");
@@ -300,7 +302,7 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
     }
 }
 
-/// Returns the directory that is meant, if it is one that can be tried on.
+/// Resolves the directory. Fails for one that is too large for a trial.
 fn directory(given: &Path) -> Result<PathBuf> {
     let cannot = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", given.display())).hint(io_hint(error))
@@ -311,15 +313,16 @@ fn directory(given: &Path) -> Result<PathBuf> {
     }
     let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
     let what = match home {
-        _ if path.parent().is_none() => "is everything there is",
-        Some(home) if home.starts_with(&path) => "holds your home directory",
+        _ if path.parent().is_none() => "is the root directory",
+        Some(home) if home.starts_with(&path) => "contains your home directory",
         _ => return Ok(path),
     };
-    Err(CommandError::usage(format!("{} {what}: too much to try something on", path.display()))
-        .hint("go to the directory that the program works on, or name it: `workspace try --dir DIR -- …`"))
+    Err(CommandError::usage(format!("{} {what}: too large for a trial", path.display())).hint(
+        "change to the directory that the program works on, or name it: `workspace try --dir DIR -- …`",
+    ))
 }
 
-/// Notes that the store is never part of a snapshot, if it is in the directory.
+/// Prints a note if the store is in the directory, because it is not part of the snapshot.
 fn note_store(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {

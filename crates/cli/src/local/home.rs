@@ -1,4 +1,4 @@
-//! The place of one sandbox: a directory with a catalog, a runtime and a workspace, of which nothing stays.
+//! Temporary directory of a sandbox with its catalog, runtime and workspace.
 
 use std::fs;
 use std::io;
@@ -25,19 +25,19 @@ use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 use crate::signals::Signals;
 
-/// Directory of such places below the XDG cache directory.
+/// Parent directory of homes, below the XDG cache directory.
 const DIRECTORIES: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
-/// Longer than anybody takes to think about it.
+/// Lifetime of a sandbox, longer than any user takes to answer.
 const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
-/// More than any machine has: the user's own limits are enough.
+/// More than any machine has: only the limits of the user apply.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES: u32 = 32_768;
 const BASE: &str = "base";
-/// Store of a sandbox that needs none of the user's.
+/// Name of the store in a home that does not use the store of the user.
 const OWN_STORE: &str = "store";
 
-/// A directory with a service that makes sandboxes in it.
+/// Temporary directory with a service that creates sandboxes in it.
 pub(crate) struct Home {
     directory: PathBuf,
     service: Service,
@@ -75,7 +75,7 @@ impl Home {
         if started.is_err()
             && let Ok(holder) = Holder::find_or_start(&directory)
         {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             drop(clear(&holder, &directory));
         }
         let (service, catalog) = started?;
@@ -85,7 +85,7 @@ impl Home {
         Ok(Self { directory, service, catalog, _claim: claim })
     }
 
-    /// Ends what is left of processes that were killed. What cannot be ended stays for the next.
+    /// Removes homes of processes that were killed. A home that cannot be removed is left to the next process.
     async fn clear_leftovers(places: &Path) {
         for (directory, claim) in leftovers::find(places) {
             let Some(note) = Note::read(&directory) else { continue };
@@ -108,7 +108,7 @@ impl Home {
     async fn start_in(directory: &Path, store: &Path) -> Result<(Service, Catalog)> {
         let program = std::env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))
-                .hint("start it by a path that is there")
+                .hint("start it by a path that exists")
         })?;
         let runtime = Embedded::start(directory, &agent(&program)?).await?;
         let url = sqlite_url(&directory.join("catalog.db"));
@@ -152,12 +152,12 @@ impl Home {
         Ok(made?.sandbox.id)
     }
 
-    /// Takes what a sandbox holds.
+    /// Commits the workspace of a sandbox to the store.
     pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<Committed> {
         Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
     }
 
-    /// Lets a template of the user's server be one of this place, too.
+    /// Links a template of the user's server into this home.
     fn bring_template(&self, name: &str) -> Result<()> {
         let Some(data) = local_data().filter(|_| name != BASE) else { return Ok(()) };
         let here = self.directory.join("templates");
@@ -174,7 +174,7 @@ impl Home {
         })
     }
 
-    /// Ends everything in it, and removes it.
+    /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _claim } = self;
         let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
@@ -188,13 +188,13 @@ impl Home {
         let cleared = tokio::task::spawn_blocking(move || clear(&holder, &left)).await;
         let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
         cleared.map_err(|error| {
-            CommandError::failed(format!("cannot clear away {}: {error}", directory.display()))
-                .hint("remove it yourself; nothing in it is needed")
+            CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
+                .hint("remove it yourself; it is not needed any more")
         })
     }
 }
 
-/// Removes a place, with the rights over it that its holder has, and then the holder.
+/// Removes the directory of a home with the privileges of its namespace holder, then ends the holder.
 fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
@@ -202,15 +202,15 @@ fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
     removed.map_err(|error| error.to_string())
 }
 
-/// Returns the guest agent's program, which is beside this one.
+/// Returns the path of the guest agent, which is installed beside this program.
 fn agent(program: &Path) -> Result<PathBuf> {
     let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
     let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
     if agent.is_file() {
         return Ok(agent);
     }
-    Err(CommandError::failed(format!("the guest agent {} is not there", agent.display()))
-        .hint("`cargo install --locked --path crates/agent` puts it beside `workspace`; AGENT_PROGRAM names another"))
+    Err(CommandError::failed(format!("the guest agent {} does not exist", agent.display()))
+        .hint("`cargo install --locked --path crates/agent` installs it beside `workspace`; AGENT_PROGRAM selects another"))
 }
 
 fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
@@ -237,8 +237,7 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates a directory of this process's own, outside `apart`: on the user's disk if possible, which has
-/// room.
+/// Creates a temporary directory outside `apart`, in the cache directory of the user if possible.
 pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, Claim)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

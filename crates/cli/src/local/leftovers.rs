@@ -1,4 +1,4 @@
-//! Leftovers of killed processes: finding them, and checking that their process has ended.
+//! Finds directories of processes that were killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,8 +12,8 @@ use workspace_state::SnapshotId;
 const LOCK: &str = "lock";
 const NOTE: &str = "note";
 
-/// A lock in a place, held for as long as its process lives.
-pub(crate) struct Claim(#[allow(dead_code, reason = "the lock is what it is for")] File);
+/// Lock of a directory, held while its process runs.
+pub(crate) struct Claim(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
 
 impl Claim {
     /// Locks a directory. `None` if another process holds the lock.
@@ -30,7 +30,7 @@ impl Claim {
     }
 }
 
-/// Description of a place.
+/// Content of a directory, for the process that removes it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note {
     pub(super) store: PathBuf,

@@ -68,7 +68,7 @@ pub(crate) async fn run_in_terminal(
     attach(&LocalTerminal { service, sandbox, id: &handle.id }, output, attachment).await
 }
 
-/// Creates the error for a sandbox whose guest agent was ended from outside.
+/// Creates the error for a sandbox that ended before its program.
 pub(crate) fn lost() -> CommandError {
     CommandError::failed("the sandbox ended before the program did").hint("nothing was changed; try again")
 }

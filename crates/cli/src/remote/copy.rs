@@ -1,5 +1,5 @@
-//! Files into a sandbox and out of it. There is no path of the API for that: `tar` runs inside, and its input or output
-//! is the archive.
+//! Copies files into a sandbox and out of it. The API has no route for files: `tar` runs in the sandbox, and its input or
+//! output is the archive.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Inside {
         for part in typed.split('/').filter(|part| !part.is_empty() && *part != ".") {
             if part == ".." {
                 return Err(CommandError::usage(format!("`{typed}` has a `..`"))
-                    .hint("give a path inside without one; relative paths begin in /workspace"));
+                    .hint("give a path without `..`; relative paths start in /workspace"));
             }
             parts.push(part);
         }
@@ -77,7 +77,7 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
     }
 }
 
-/// Copies local files into a sandbox, each to a place in the same directory there.
+/// Copies local files into one directory of a sandbox. Returns the paths that cannot be copied.
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
@@ -96,7 +96,7 @@ pub(crate) async fn put(
     transfer.finish(end, packing).await
 }
 
-/// Copies a file or directory of a sandbox to a local path.
+/// Copies a file or directory of a sandbox to a local path. Returns the paths that cannot be copied.
 pub(crate) async fn get(
     client: &Client,
     sandbox: &str,
@@ -196,10 +196,8 @@ impl<'a> Transfer<'a> {
                 self.stderr.extend_from_slice(&data);
                 Ok(TransferEvent::None)
             }
-            OutputEvent::Gap { .. } => {
-                Err(CommandError::failed("part of the archive was not kept by the server")
-                    .hint("its setting OUTPUT_KEEP must be at least 8m for copies"))
-            }
+            OutputEvent::Gap { .. } => Err(CommandError::failed("the server dropped part of the archive")
+                .hint("its setting OUTPUT_KEEP must be at least 8m for copies")),
             OutputEvent::Ended(end) => Ok(TransferEvent::Ended(end)),
         }
     }
@@ -252,7 +250,7 @@ fn refused(end: &End, stderr: &[u8]) -> CommandError {
     let error = CommandError::failed(format!("`tar` failed in the sandbox: {reason}"));
     match end.exit_code {
         127 => error.hint("the sandbox needs the programs `tar` and `dd`"),
-        _ => error.hint("check the path inside; part of it may have been copied"),
+        _ => error.hint("check the path in the sandbox; part of it may have been copied"),
     }
 }
 
@@ -264,7 +262,7 @@ fn explain(error: CopyError) -> CommandError {
         CopyError::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
             .hint("part of it may have been copied"),
         CopyError::Refused(reason) => CommandError::failed(reason)
-            .hint("what came before it was copied; do not trust what is in this sandbox"),
+            .hint("earlier entries were copied; do not trust the content of this sandbox"),
     }
 }
 

@@ -180,7 +180,7 @@ impl TerminalOutput<'_> {
             let failure = match timeout(IDLE_TIMEOUT, self.dial()).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(failure)) => failure,
-                Err(_) => RequestError::Unreachable("no answer".to_owned()),
+                Err(_) => RequestError::Unreachable("no response".to_owned()),
             };
             if !failure.is_transient() || !self.backoff.wait_for_retry().await {
                 return Err(self.client.explain(failure));

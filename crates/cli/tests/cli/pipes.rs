@@ -61,11 +61,11 @@ fn an_archive_is_not_written_to_a_terminal() {
     place.ok(&["snapshot", "project", "--ref", "main"]);
     let program = env!("CARGO_BIN_EXE_workspace");
     let (shown, status) = on_a_terminal(&place, &format!("{program} export main"));
-    assert!(shown.contains("error: an archive is not for a terminal"), "{shown}");
-    assert!(shown.contains("hint: send it somewhere: `workspace export main > x.tar`"), "{shown}");
+    assert!(shown.contains("error: an archive cannot be printed on a terminal"), "{shown}");
+    assert!(shown.contains("hint: write it to a file: `workspace export main > x.tar`"), "{shown}");
     assert_eq!(status, Some(2));
     let (shown, status) = on_a_terminal(&place, &format!("{program} import"));
-    assert!(shown.contains("error: an archive does not come from a terminal"), "{shown}");
+    assert!(shown.contains("error: an archive cannot be read from a terminal"), "{shown}");
     assert_eq!(status, Some(2));
 }
 

@@ -189,7 +189,7 @@ fn changes_that_would_go_over_newer_ones_stay_as_a_snapshot() {
         let ran = Ran::of(&wait(child));
         assert_eq!(ran.status, 125, "{}", ran.stderr);
         assert!(
-            ran.stderr.contains("was changed meanwhile") && ran.stderr.contains("README.md"),
+            ran.stderr.contains("conflicting changes") && ran.stderr.contains("README.md"),
             "{}",
             ran.stderr
         );
@@ -333,7 +333,7 @@ fn impossible_trials_are_explained() {
     let place = TestDir::with_project();
     fs::create_dir(place.path("home")).unwrap();
     for (directory, why) in
-        [("/", "is everything there is"), ("home", "holds your home"), (".", "holds your home")]
+        [("/", "is the root directory"), ("home", "contains your home"), (".", "contains your home")]
     {
         let ran = place.run(&["try", "--dir", directory, "--", "true"]);
         assert_eq!(ran.status, 2, "{}", ran.stderr);

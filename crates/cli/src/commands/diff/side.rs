@@ -1,4 +1,4 @@
-//! The sides of a diff or a merge: snapshots, or directories.
+//! Sides of a diff or a merge: snapshots or directories.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::super::snapshot::{lacks_content, skipped};
 use crate::error::{CommandError, Result};
 use crate::names;
 
-/// Meaning of a side's name.
+/// Snapshot or directory that a side names.
 pub(crate) enum Name {
     Snapshot(Snapshot),
     Directory(PathBuf),
 }
 
 impl Name {
-    /// Returns the snapshot that it is.
+    /// Returns the snapshot; `None` for a directory.
     pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
         match self {
             Self::Snapshot(snapshot) => Some(snapshot.id),
@@ -43,7 +43,7 @@ impl Name {
     }
 }
 
-/// One side, ready to be compared.
+/// Open side of a diff.
 pub(crate) struct Side {
     pub(crate) tree: Tree,
     pub(crate) lacks_content: bool,
@@ -60,9 +60,8 @@ impl Side {
         }
     }
 
-    /// Opens a directory through a snapshot that is removed before anything is printed. The open tree keeps
-    /// its objects from being collected while they are read; the next collection removes those that nothing
-    /// else needs.
+    /// Opens a directory through a temporary snapshot, which is removed before this returns. The open tree keeps
+    /// its objects until they are read; the next collection removes them.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };

@@ -1,4 +1,4 @@
-//! The user's `git`, as a program: it knows every repository format and the user's settings.
+//! Runs the program `git`, which supports every repository format and the settings of the user.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use crate::error::{CommandError, Result, io_hint};
 
-/// Hint for output of git that a sound repository does not cause.
+/// Hint for a repository that is damaged.
 pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
 
 /// A repository.
@@ -119,7 +119,7 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     }
 }
 
-/// `git cat-file --batch`: one question at a time, each answered completely before the next.
+/// `git cat-file --batch`: one request at a time; its response is read before the next request.
 pub(super) struct Answers {
     process: Child,
     questions: ChildStdin,
@@ -199,7 +199,7 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        // It would end by itself once its input is closed; nothing it does needs to be finished.
+        // It only reads, so it can be killed.
         drop(self.process.kill());
         drop(self.process.wait());
     }

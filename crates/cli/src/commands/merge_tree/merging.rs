@@ -1,4 +1,4 @@
-//! Sides that are merged one after another.
+//! Merges several sides one after the other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,11 +23,11 @@ pub(super) struct Merging<'a> {
     pub(super) merged: Vec<MergedFile>,
     /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
-    /// Sides that are part of the head, and whose files are not known yet by who made them.
+    /// Sides that are merged into the head, and whose authors are not recorded per file yet.
     written: Vec<Written>,
 }
 
-/// A side that is part of the head.
+/// A side that is merged into the head.
 struct Written {
     tree: Tree,
     author: Author,
@@ -71,8 +71,7 @@ impl<'a> Merging<'a> {
         Ok(())
     }
 
-    /// Files that never conflict are the same in whatever order sides are merged, if each merge goes on from the history of
-    /// the one before.
+    /// Records the histories of CRDT files, so that the result does not depend on the order of the sides.
     fn keep_histories(&mut self, options: &mut TreeOptions) -> Result<()> {
         for file in &mut self.merged {
             let path = &file.path.0;
@@ -82,7 +81,7 @@ impl<'a> Merging<'a> {
                 self.histories.insert(path.clone(), (entry.node, history));
             }
         }
-        // Who asks for histories has everything looked at: nobody asks where there are none.
+        // Without histories the lookup would only cost time.
         if !self.histories.is_empty() {
             let histories = self.histories.clone();
             options.histories = HistorySource::new(move |version: &TreeVersion| {

@@ -1,8 +1,7 @@
 //! A trial at the real path of the directory, over a read-only view of the machine's own files.
 //!
-//! Nothing is read before the program runs: the directory is seen through an overlay, and what the program changed is what the
-//! upper of that holds. When the program has ended no process and no mount is left, whatever the answer is and however long it
-//! takes.
+//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper holds its changes.
+//! When the program has ended, no process and no mount is left, before the user is asked.
 
 mod git;
 mod keep;
@@ -51,7 +50,7 @@ use secrets::Secrets;
 use upper::{Change, Found, Kind, Scan, Target, join, split};
 
 const PROCESSES: u32 = 32_768;
-/// File with the plan of a keep, in a place.
+/// File with the planned writes to the directory.
 const PLAN: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
@@ -86,23 +85,23 @@ struct Trial<'a> {
     home: Option<PathBuf>,
     secrets: Secrets,
     network: NetworkAccess,
-    /// None when it is to stay.
+    /// `None` if the changes are put aside.
     place: Option<TrialPlace>,
 }
 
-/// A program that has run.
+/// Result of a program.
 struct Ran {
     end: End,
     found: Found,
-    /// None if they could not be made, or nothing was changed.
+    /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
-    /// None if the trees could not be made.
+    /// `None` if the changes could not be compared.
     changes: Option<InsightDiff>,
     /// Stdin that the program did not read.
     stdin: mpsc::Receiver<Vec<u8>>,
 }
 
-/// Changed paths as they were, and as they would be.
+/// Trees of the changed paths before and after the trial.
 struct Trees {
     _store: Store,
     before: Tree,
@@ -111,13 +110,16 @@ struct Trees {
 
 impl Trial<'_> {
     fn place(&mut self) -> Result<&mut TrialPlace> {
-        self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place any more"))
+        self.place.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
     }
 
     async fn run(&mut self) -> Result<Outcome> {
         let mut signals = Signals::new()?;
         let (directory, home) = (self.directory.clone(), self.home.clone());
-        let place = self.place.as_mut().ok_or_else(|| CommandError::failed("the trial has no place"))?;
+        let place = self
+            .place
+            .as_mut()
+            .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
         let made = view::make(place, &directory, home.as_deref(), &self.secrets)?;
         self.tell_hidden();
         self.place()?.start_clock()?;
@@ -160,7 +162,7 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// Keeps the changes for a later decision if an error came before they were decided on.
+    /// Puts the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
@@ -204,8 +206,8 @@ impl Trial<'_> {
             None => Holder::Machine,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
                 let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
-                return Err(CommandError::failed(format!("sandboxes cannot reach out here: {reason}"))
-                    .hint("without `--network` the program runs, and reaches nothing"));
+                return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
+                    .hint("without `--network` the program runs without a network"));
             }
             Some(_) => Holder::find_or_start(&place.path).map_err(|error| {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
@@ -224,7 +226,7 @@ impl Trial<'_> {
         })
     }
 
-    /// Reads what was changed. A signal ends that.
+    /// Reads the changes. A signal stops it.
     async fn read_changes(&mut self, signals: &mut Signals) -> Result<Read> {
         let cancel = Cancel::new();
         let (upper, store) = (self.place()?.upper(), self.place()?.path.join("store"));
@@ -245,7 +247,7 @@ impl Trial<'_> {
         joined.map_err(|error| CommandError::failed(error.to_string()))?
     }
 
-    /// Lists what was changed, for people.
+    /// Lists the changes on stderr.
     fn show(&self, ran: &Ran, thrown_away: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
@@ -255,7 +257,7 @@ impl Trial<'_> {
         tell_notes(&ran.found);
         for (upper, what) in thrown_away {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
-                print_stderr(&format!("note: what was written to {what} is dropped"));
+                print_stderr(&format!("note: changes in {what} are dropped"));
             }
         }
         if ran.found.changes.is_empty() {
@@ -273,11 +275,11 @@ impl Trial<'_> {
         print_insight(&mut output, changes).and_then(|()| output.finish())
     }
 
-    /// Writes the changes. If that is not done, the place stays.
+    /// Writes the changes. If that fails, they are put aside.
     fn keep(&mut self, found: &Found) -> Result<()> {
         let directory = self.directory.clone();
         let Some(mut place) = self.place.take() else {
-            return Err(CommandError::failed("the trial has no place any more"));
+            return Err(CommandError::failed("the directory of the trial was removed"));
         };
         let kept = write_changes(&mut place, &directory, found.changes.clone(), Checks::All);
         match kept {
@@ -314,7 +316,7 @@ fn skipped(found: &Found) -> Vec<SkippedFields> {
 
 fn tell_notes(found: &Found) {
     for (path, what) in &found.notes {
-        print_stderr(&format!("warning: of {} this is not kept: {what}", quote_path(path)));
+        print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
 
@@ -323,7 +325,7 @@ fn tell_kept(kept: &Kept) {
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
-/// Checks, notes the plan, and writes. An error says where the changes are.
+/// Checks the changes, writes the plan, and applies it. An error says where the changes are.
 fn write_changes(
     place: &mut TrialPlace,
     directory: &Path,
@@ -361,7 +363,7 @@ fn write_changes(
     };
     match done() {
         Ok(kept) => {
-            // Whatever becomes of the clean-up: nothing is left to be written.
+            // All changes are written, so an error of the cleanup is ignored.
             place.set_phase(Phase::Running)?;
             Ok(kept)
         }
@@ -369,12 +371,12 @@ fn write_changes(
     }
 }
 
-/// Leaves a place for `--apply`, with hints at that.
+/// Puts the changes aside for `--apply`, and adds hints to the error.
 fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
     let (upper, at) = (place.upper(), shell_word(&place.path.to_string_lossy()).into_owned());
     let error = if place.note.phase == Phase::Keeping {
         error
-            .hint(format!("a part of the changes is written; all of them are still in {}", upper.display()))
+            .hint(format!("some changes were written; all of them are still in {}", upper.display()))
             .hint(format!("`workspace try --apply {at}` writes the rest"))
     } else {
         match place.set_phase(Phase::Aside) {
@@ -392,7 +394,7 @@ fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
     };
     place.remove_unneeded();
     error
-        .hint(format!("`workspace try --apply {at} --force` writes them over what is there"))
+        .hint(format!("`workspace try --apply {at} --force` overwrites the other changes"))
         .hint(format!("`workspace try --apply {at} --drop` drops them"))
 }
 
@@ -400,14 +402,14 @@ fn changed(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
     let paths: Vec<PathBuf> = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
     let directory = directory.display();
     CommandError::failed(if phase == Phase::Keeping {
-        format!("{directory} was changed meanwhile where the rest of these changes would go")
+        format!("{directory} has conflicting changes by another process, so the rest was not written")
     } else {
-        format!("{directory} was changed meanwhile where these changes would go, and was left as it is")
+        format!("{directory} has conflicting changes by another process, so nothing was written")
     })
-    .hint(format!("both have their own of:\n  {}", listed_paths(&paths)))
+    .hint(format!("changed by both:\n  {}", listed_paths(&paths)))
 }
 
-/// Opens the directory, if it is the one that the program ran on.
+/// Opens the directory. Fails if it is not the one that the program ran on.
 fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
@@ -416,10 +418,10 @@ fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target>
     let found = target.identity().map_err(failed)?;
     if identity.is_some_and(|it| it != found) {
         return Err(CommandError::failed(format!(
-            "{} was changed meanwhile: it is another directory than the one that the program ran on",
+            "{} was replaced: it is not the directory that the program ran on",
             directory.display()
         ))
-        .hint("move the directory back to where it was"));
+        .hint("move the original directory back"));
     }
     Ok(target)
 }
@@ -431,7 +433,7 @@ fn write_plan(place: &TrialPlace, changes: &[Change]) -> io::Result<()> {
     fs::rename(&new, place.path.join(PLAN))
 }
 
-/// Writes the changes of a trial that could not be kept, or whose keep was interrupted; or drops them.
+/// Writes or drops changes that were put aside, or whose writing was interrupted.
 fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
     let mut place = TrialPlace::open(place)?;
     let directory = PathBuf::from(&place.note.directory);
@@ -441,11 +443,11 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
     }
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read the changes in {}: {error}", place.path.display()))
-            .hint("its directory `directory/upper` holds the files that were changed")
+            .hint("its directory `directory/upper` has the changed files")
     };
     let changes = match fs::read(place.path.join(PLAN)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
-        // An error came before it was written.
+        // An error came before the plan was written.
         Err(error) if error.kind() == io::ErrorKind::NotFound && place.note.phase == Phase::Aside => {
             let target = open_target(&directory, place.note.identity.filter(|_| !args.force))?;
             let (upper, cancel) = (place.upper(), Cancel::new());
@@ -469,14 +471,14 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Changes, and how they look.
+/// Changes of a trial, and their trees.
 struct Read {
     found: Found,
     trees: Option<Trees>,
     changes: Option<InsightDiff>,
 }
 
-/// Reads what an upper holds, and makes two trees of what changed. Changes can be kept without those.
+/// Reads the changes from the upper, and creates the trees. Changes can be kept without trees.
 fn read_changes(
     upper: &Path,
     directory: &Path,
@@ -485,7 +487,7 @@ fn read_changes(
     cancel: &Cancel,
 ) -> Result<Read> {
     let failed = |error: io::Error| {
-        CommandError::failed(format!("cannot read what was changed in {}: {error}", directory.display()))
+        CommandError::failed(format!("cannot read the changes in {}: {error}", directory.display()))
             .hint(io_hint(&error))
     };
     let mut found = Scan { upper, target, cancel }.run().map_err(failed)?;
@@ -496,7 +498,7 @@ fn read_changes(
         }
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
-            // Its room may be needed to keep the changes.
+            // Its disk space may be needed to write the changes.
             let _ = overlay::remove_tree(&Holder::Machine, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
             Ok(Read { found, trees: None, changes: None })
@@ -527,7 +529,7 @@ fn make_trees(
     Ok((Trees { _store: store, before, after }, changes))
 }
 
-/// Puts into a tree what was at the path of a change.
+/// Adds the former content at the path of a change to a tree.
 fn put_old(
     tree: &mut VirtualTree,
     target: &Target,
@@ -541,7 +543,7 @@ fn put_old(
     }
     let found = target.stat(&change.path).ok().flatten();
     match found {
-        // Only the directory itself was changed; what is in it has changes of its own.
+        // Only the directory itself was changed; its entries have changes of their own.
         Some(stat)
             if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
         {
@@ -553,7 +555,7 @@ fn put_old(
     }
 }
 
-/// Puts into a tree what a path of the directory holds, with all below it.
+/// Adds a path of the directory with all its descendants to a tree.
 fn put(
     tree: &mut VirtualTree,
     target: &Target,
@@ -584,7 +586,7 @@ fn put(
     Ok(())
 }
 
-/// Puts into a tree what a change makes of its path.
+/// Adds the new content at the path of a change to a tree.
 fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Target) -> Result<()> {
     let path = &change.path;
     let with_mode = |mode: u32| TreeAttributes { mode: (mode & 0o7777) as u16, ..TreeAttributes::default() };

@@ -216,13 +216,13 @@ fn not_started(error: &HostError) -> CommandError {
     let failed = CommandError::failed(error.to_string());
     match error.kind() {
         HostErrorKind::NoUserNamespaces | HostErrorKind::NoIsolation => {
-            failed.hint("a server elsewhere can do it: `workspace sandbox create --dir DIR --server URL`")
+            failed.hint("a server elsewhere can run it: `workspace sandbox create --dir DIR --server URL`")
         }
         HostErrorKind::Overlay | HostErrorKind::NoOverlay => {
             failed.hint("`workspace try --template base -- …` works on a copy at /workspace instead").hint(
-                "XDG_CACHE_HOME names another place for what is changed, for instance on another filesystem",
+                "XDG_CACHE_HOME selects another directory for the changes, for instance on another filesystem",
             )
         }
-        _ => failed.hint("nothing was changed; the system's log (`dmesg`) may say more"),
+        _ => failed.hint("nothing was changed; the system log (`dmesg`) may say more"),
     }
 }
