@@ -12,7 +12,7 @@ pub(crate) use home::Home;
 #[cfg(target_os = "linux")]
 pub(crate) use home::new_directory;
 #[cfg(target_os = "linux")]
-pub(crate) use leftovers::{Claim, find as find_leftovers};
+pub(crate) use leftovers::{DirLock, find as find_leftovers};
 #[cfg(target_os = "linux")]
 pub(crate) use session::lost;
 pub(crate) use session::{CommandOptions, run, run_in_terminal};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::copy::{self, Inside};
+use crate::remote::copy::{self, SandboxPath};
 use crate::remote::{Client, ServerUrl, block_on, find};
 
 pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
@@ -37,7 +37,7 @@ async fn put(
     (sandbox, to): (&str, &str),
 ) -> Result<Vec<PathBuf>> {
     let (named, sandbox) = (sandbox, find(client, sandbox).await?);
-    let target = Inside::new(to)?;
+    let target = SandboxPath::new(to)?;
     let into = copy::is_directory(client, &sandbox, &target.path()).await?;
     if !into && (from.len() > 1 || to.ends_with('/')) {
         return Err(CommandError::failed(format!("{} is not a directory in the sandbox", target.path()))
@@ -45,8 +45,8 @@ async fn put(
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);
-        let place = if into { target.with(&local_name(&path)?) } else { Inside::new(to)? };
-        Ok((path, place))
+        let inside = if into { target.with(&local_name(&path)?) } else { SandboxPath::new(to)? };
+        Ok((path, inside))
     });
     copy::put(client, &sandbox, sources.collect::<Result<_>>()?, &context.progress).await
 }
@@ -79,7 +79,7 @@ async fn get(
     let mut skipped = Vec::new();
     for (sandbox, path) in from.iter().flatten() {
         let sandbox = find(client, sandbox).await?;
-        let source = Inside::new(path)?;
+        let source = SandboxPath::new(path)?;
         let target = if into { to.join(source.name()) } else { to.to_owned() };
         skipped.extend(copy::get(client, &sandbox, &source, target, &context.progress).await?);
     }

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::fields;
 use crate::output::Output;
-use side::{Name, Side};
+use side::{Side, SideSource};
 
 /// Number of context lines in a patch, as in git.
 const CONTEXT: usize = 3;
@@ -22,7 +22,7 @@ const CONTEXT: usize = 3;
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
     // Both names are resolved before a directory is read.
-    let (a, b) = (Name::resolve(&store, &args.a)?, Name::resolve(&store, &args.b)?);
+    let (a, b) = (SideSource::resolve(&store, &args.a)?, SideSource::resolve(&store, &args.b)?);
     let from = Side::open(&store, &a, !args.no_ignore, &context.progress)?;
     let to = Side::open(&store, &b, !args.no_ignore, &context.progress)?;
     let output = &mut context.output;

@@ -15,7 +15,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
 #[derive(Serialize)]
-struct Replaced {
+struct ReplacedFields {
     replaced: Vec<TreePath>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
         symlinks: report.symlinks,
         bytes: report.bytes,
         skipped,
-        more: Replaced { replaced: report.replaced.into_iter().map(TreePath).collect() },
+        more: ReplacedFields { replaced: report.replaced.into_iter().map(TreePath).collect() },
     };
     made.print(context, &store, &report.snapshot)?;
     Ok(Outcome::Done)

@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
         args.revisions.iter().map(|revision| repository.commit(revision)).collect::<Result<_>>()?;
     let commits = repository.history(&tips)?;
     let store = context.store_or_create()?;
-    let reference = args.reference.as_deref().map(|name| Moving::read(&store, name)).transpose()?;
+    let reference = args.reference.as_deref().map(|name| ReferenceMove::read(&store, name)).transpose()?;
     let mut importer = Importer::new(&store, repository.objects()?)?;
     let imported = import(&mut importer, &commits, &context.progress)?;
     let revisions: Vec<RevisionFields> = args
@@ -79,12 +79,12 @@ fn import(importer: &mut Importer<'_>, commits: &[CommitLine], progress: &dyn Pr
 }
 
 /// Reference to move, and its target at the start.
-struct Moving<'a> {
+struct ReferenceMove<'a> {
     name: &'a str,
     from: Option<SnapshotId>,
 }
 
-impl<'a> Moving<'a> {
+impl<'a> ReferenceMove<'a> {
     fn read(store: &Store, name: &'a str) -> Result<Self> {
         Ok(Self { name, from: store.reference(name)? })
     }

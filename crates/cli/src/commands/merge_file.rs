@@ -1,8 +1,8 @@
 //! `workspace merge-file`
 
 mod driver;
+mod merged_file;
 mod replace;
-mod written;
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use workspace_merge::{
 use workspace_state::Timestamp;
 
 pub(crate) use self::driver::mark_unmerged_file;
+use self::merged_file::{MergedFile, labels};
 use self::replace::{check_replaceable, write};
-use self::written::{Written, labels};
 use super::merge_rules;
 use crate::args::{FileType, MergeFile};
 use crate::context::Context;
@@ -91,8 +91,8 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
             failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
         );
     }
-    let Written { content, conflicts } =
-        Written::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
+    let MergedFile { content, conflicts } =
+        MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
             .map_err(unknown)?;
     if args.stdout && !context.output.json() {
         context.output.bytes(&content)?;
@@ -178,8 +178,8 @@ fn tell(path: &str, merged: &FileMerge) {
         None => {}
     }
     print_stderr(&line);
-    for place in &conflict.places {
-        match place {
+    for location in &conflict.places {
+        match location {
             ConflictLocation::Value(value) if value.path.is_empty() => print_stderr("  at the root"),
             ConflictLocation::Value(value) => print_stderr(&format!("  at {}", value.path)),
             ConflictLocation::Lines(_) => {}

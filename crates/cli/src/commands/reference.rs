@@ -14,7 +14,7 @@ const TAGS: &str = "tags/";
 
 /// A reference that was made or moved.
 #[derive(Serialize)]
-struct Moved<'a> {
+struct MovedFields<'a> {
     name: &'a str,
     snapshot: SnapshotId,
     /// Snapshot that it pointed to before.
@@ -100,7 +100,7 @@ fn move_to(
     let expect = previous.map_or(Expect::Absent, Expect::At);
     store.set_reference(name, expect, snapshot, Durability::Synced)?;
     if context.output.json() {
-        context.output.record(&Moved { name, snapshot, previous })?;
+        context.output.record(&MovedFields { name, snapshot, previous })?;
     } else {
         context.output.line(Reference { name, snapshot })?;
     }

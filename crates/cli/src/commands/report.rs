@@ -63,7 +63,7 @@ pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
 }
 
 #[derive(Serialize)]
-struct Made<'a, More> {
+struct ReportFields<'a, More> {
     #[serde(flatten)]
     snapshot: SnapshotFields<'a>,
     #[serde(flatten)]
@@ -78,6 +78,6 @@ impl<More: Serialize> Report<More> {
         }
         let references = References::read(store)?;
         let snapshot = SnapshotFields::new(snapshot, references.of(&snapshot.id));
-        context.output.record(&Made { snapshot, report: self })
+        context.output.record(&ReportFields { snapshot, report: self })
     }
 }

@@ -10,7 +10,7 @@ use crate::names;
 use crate::text::{counted, print_stderr};
 
 #[derive(Serialize)]
-struct Removed<'a> {
+struct RemovedFields<'a> {
     snapshots: &'a [SnapshotId],
     references: &'a [String],
     episodes: u64,
@@ -41,7 +41,7 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
         store.remove_snapshots(&ids)?;
     }
     if context.output.json() {
-        context.output.record(&Removed { snapshots: &ids, references: &args.references, episodes })?;
+        context.output.record(&RemovedFields { snapshots: &ids, references: &args.references, episodes })?;
     }
     if episodes > 0 {
         let name = counted(episodes, "episode names", "episodes name");

@@ -11,7 +11,7 @@ use crate::error::{Outcome, Result};
 use crate::names;
 
 #[derive(Serialize)]
-struct Read {
+struct ExtraFields {
     files_read: u64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
         symlinks: report.symlinks,
         bytes: report.bytes,
         skipped,
-        more: Read { files_read: report.files_read },
+        more: ExtraFields { files_read: report.files_read },
     };
     made.print(context, &store, &report.snapshot)?;
     Ok(Outcome::with_reservations_if(lacks_content(&report)))

@@ -53,7 +53,7 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     let failed_read = Arc::new(Mutex::new(None));
     let progress = Arc::new(Bars::new());
     progress.begin_bytes("sending", size);
-    let reader = Sending { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
+    let reader = UploadReader { reader, progress: Arc::clone(&progress), failed: Arc::clone(&failed_read) };
     let sent = block_on(async { Ok(client.try_upload(&Method::PUT, &path(name), Box::new(reader)).await) })?;
     progress.end();
     // A local read error is the reason for the error of the server.
@@ -124,13 +124,13 @@ fn open(source: &Path) -> io::Result<Archive> {
 }
 
 /// Reader of an upload that shows progress and keeps a read error.
-struct Sending {
+struct UploadReader {
     reader: Box<dyn Read + Send>,
     progress: Arc<Bars>,
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Read for Sending {
+impl Read for UploadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.reader.read(buffer) {
             Ok(read) => {

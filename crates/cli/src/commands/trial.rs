@@ -84,7 +84,7 @@ struct Trial<'a> {
 }
 
 /// Result of a program.
-struct Ran {
+struct TrialResult {
     end: End,
     /// Snapshots of the directory before and after.
     before: Snapshot,
@@ -174,7 +174,7 @@ impl Trial<'_> {
         before: Snapshot,
         materialize: Materialize,
         signals: &mut Signals,
-    ) -> Result<Ran> {
+    ) -> Result<TrialResult> {
         let home = Home::start(&self.store, before.id, &self.directory).await?;
         let ran = self.run_in(&home, before, materialize, signals).await;
         let ended = home.end().await;
@@ -189,7 +189,7 @@ impl Trial<'_> {
         before: Snapshot,
         materialize: Materialize,
         signals: &mut Signals,
-    ) -> Result<Ran> {
+    ) -> Result<TrialResult> {
         let new = NewSandbox { materialize, ..self.new_sandbox(&before)? };
         let sandbox = home.create(new, signals).await?;
         let options =
@@ -234,7 +234,7 @@ impl Trial<'_> {
         before: Snapshot,
         end: End,
         stdin: mpsc::Receiver<Vec<u8>>,
-    ) -> Result<Ran> {
+    ) -> Result<TrialResult> {
         let taken = home.commit(sandbox, NewCommit { buffered: true, ..NewCommit::default() }).await?;
         self.made.push(taken.snapshot.id);
         let skipped = taken.skipped.iter().map(SkippedFields::of).collect();
@@ -249,11 +249,11 @@ impl Trial<'_> {
         self.made.push(after.id);
         let changes = insight(&from, &Tree::of_snapshot(&self.store, &after)?)?;
         let skipped_count = taken.skipped_count;
-        Ok(Ran { end, before, after, changes, ignored, skipped, skipped_count, stdin })
+        Ok(TrialResult { end, before, after, changes, ignored, skipped, skipped_count, stdin })
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &Ran) -> Result<()> {
+    fn show(&self, ran: &TrialResult) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
@@ -271,12 +271,12 @@ impl Trial<'_> {
         print_insight(&mut output, &ran.changes).and_then(|()| output.finish())
     }
 
-    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
         let ignored = ran.ignored.into_iter().map(TreePath).collect();
-        let Ran { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
+        let TrialResult { end: End { exit_code, timed_out, .. }, skipped, changes, .. } = ran;
         let directory = self.directory.to_string_lossy().into_owned();
         let report =
             Report { directory, exit_code, timed_out, kept, ignored, skipped, changes: Some(changes) };

@@ -77,7 +77,7 @@ fn warn_of_loss(rebuilt: &RebuildReport) {
 }
 
 fn warn(report: &VerifyReport, repaired: bool) {
-    let places = counted(report.damage.len() as u64, "damaged place", "damaged places");
+    let places = counted(report.damage.len() as u64, "damaged path", "damaged paths");
     if repaired {
         print_stderr(&format!(
             "warning: {places} could not be repaired: the content is not in the packs any more"

@@ -18,7 +18,7 @@ use workspace_sandbox::{
 };
 use workspace_state::{SnapshotId, Store};
 
-use super::leftovers::{self, Claim, Note};
+use super::leftovers::{self, DirLock, HomeRecord};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE;
 use crate::error::{CommandError, Result, io_hint};
@@ -43,33 +43,37 @@ pub(crate) struct Home {
     service: Service,
     catalog: Catalog,
     /// Lock that shows other processes that this one is alive.
-    _claim: Claim,
+    _lock: DirLock,
 }
 
 impl Home {
     /// Starts a service for a sandbox from a snapshot of a store, in a directory outside `apart`. Removes
     /// leftovers of killed processes.
     pub(crate) async fn start(store: &Store, snapshot: SnapshotId, apart: &Path) -> Result<Self> {
-        let (directory, claim) = new_directory(Some(apart))?;
-        Self::start_with(directory, claim, Note { store: absolute(store.path()), snapshot: Some(snapshot) })
-            .await
+        let (directory, lock) = new_directory(Some(apart))?;
+        Self::start_with(
+            directory,
+            lock,
+            HomeRecord { store: absolute(store.path()), snapshot: Some(snapshot) },
+        )
+        .await
     }
 
     /// Starts a service for an empty sandbox, with a store in its own directory. Removes leftovers of killed
     /// processes.
     pub(crate) async fn start_empty() -> Result<Self> {
-        let (directory, claim) = new_directory(None)?;
+        let (directory, lock) = new_directory(None)?;
         let store = directory.join(OWN_STORE);
-        Self::start_with(directory, claim, Note { store, snapshot: None }).await
+        Self::start_with(directory, lock, HomeRecord { store, snapshot: None }).await
     }
 
-    async fn start_with(directory: PathBuf, claim: Claim, note: Note) -> Result<Self> {
-        let noted = note.write(&directory).map_err(|error| {
+    async fn start_with(directory: PathBuf, lock: DirLock, record: HomeRecord) -> Result<Self> {
+        let recorded = record.write(&directory).map_err(|error| {
             CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         });
-        let started = match noted {
-            Ok(()) => Self::start_in(&directory, &note.store).await,
+        let started = match recorded {
+            Ok(()) => Self::start_in(&directory, &record.store).await,
             Err(error) => Err(error),
         };
         if started.is_err()
@@ -79,24 +83,24 @@ impl Home {
             drop(clear(&holder, &directory));
         }
         let (service, catalog) = started?;
-        if let Some(places) = directory.parent() {
-            Self::clear_leftovers(places).await;
+        if let Some(parent) = directory.parent() {
+            Self::clear_leftovers(parent).await;
         }
-        Ok(Self { directory, service, catalog, _claim: claim })
+        Ok(Self { directory, service, catalog, _lock: lock })
     }
 
     /// Removes homes of processes that were killed. A home that cannot be removed is left to the next process.
-    async fn clear_leftovers(places: &Path) {
-        for (directory, claim) in leftovers::find(places) {
-            let Some(note) = Note::read(&directory) else { continue };
-            if note.snapshot.is_some() && !note.store.exists() {
+    async fn clear_leftovers(parent: &Path) {
+        for (directory, lock) in leftovers::find(parent) {
+            let Some(record) = HomeRecord::read(&directory) else { continue };
+            if record.snapshot.is_some() && !record.store.exists() {
                 continue;
             }
-            let Ok((service, catalog)) = Self::start_in(&directory, &note.store).await else { continue };
-            let home = Self { directory, service, catalog, _claim: claim };
+            let Ok((service, catalog)) = Self::start_in(&directory, &record.store).await else { continue };
+            let home = Self { directory, service, catalog, _lock: lock };
             if home.end().await.is_ok()
-                && let Some(snapshot) = note.snapshot
-                && let Ok(store) = Store::open(&note.store)
+                && let Some(snapshot) = record.snapshot
+                && let Ok(store) = Store::open(&record.store)
                 && store.find_snapshot(&snapshot).is_ok_and(|it| it.is_some())
             {
                 // This fails if a reference points to it, which keeps the snapshot.
@@ -176,7 +180,7 @@ impl Home {
 
     /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
-        let Self { directory, service, catalog, _claim } = self;
+        let Self { directory, service, catalog, _lock } = self;
         let holder = service.runtime().mounts().await.unwrap_or(Holder::Machine);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
@@ -238,7 +242,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Creates a temporary directory outside `apart`, in the cache directory of the user if possible.
-pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, Claim)> {
+pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
@@ -264,7 +268,7 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, Claim)> {
     })
 }
 
-fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf, Claim)>> {
+fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf, DirLock)>> {
     let is_inside = |path: &Path| apart.is_some_and(|apart| path.starts_with(apart));
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
@@ -284,8 +288,8 @@ fn make_below(parent: &Path, apart: Option<&Path>) -> io::Result<Option<(PathBuf
             made => made?,
         }
         // Another process that removes leftovers may have locked it first.
-        if let Some(claim) = Claim::new(&path)? {
-            return Ok(Some((path, claim)));
+        if let Some(lock) = DirLock::new(&path)? {
+            return Ok(Some((path, lock)));
         }
     }
     Ok(None)

@@ -133,13 +133,13 @@ mod tests {
             &[("a", Directory, ""), ("a/b", Link, "../secret")],
         ];
         for members in hostile {
-            let place = tempfile::tempdir().unwrap();
-            fs::write(place.path().join("secret"), "s").unwrap();
-            fs::create_dir(place.path().join("in")).unwrap();
-            let done = unpack(&archive(members)[..], &place.path().join("in/root"));
+            let temporary = tempfile::tempdir().unwrap();
+            fs::write(temporary.path().join("secret"), "s").unwrap();
+            fs::create_dir(temporary.path().join("in")).unwrap();
+            let done = unpack(&archive(members)[..], &temporary.path().join("in/root"));
             assert!(matches!(done, Err(CopyError::Refused(_))), "{members:?}: {done:?}");
             assert!(
-                !place.path().join("out").exists() && !place.path().join("in/out").exists(),
+                !temporary.path().join("out").exists() && !temporary.path().join("in/out").exists(),
                 "{members:?}"
             );
         }
@@ -149,8 +149,8 @@ mod tests {
     fn a_directory_member_does_not_change_what_a_symlink_member_leads_to() {
         use EntryType::{Directory, Symlink};
         use std::os::unix::fs::PermissionsExt as _;
-        let place = tempfile::tempdir().unwrap();
-        let private = place.path().join("private");
+        let temporary = tempfile::tempdir().unwrap();
+        let private = temporary.path().join("private");
         fs::create_dir(&private).unwrap();
         fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
         let target = private.to_str().unwrap();
@@ -159,7 +159,7 @@ mod tests {
             &[("a", Symlink, target), ("a", Directory, "")],
         ];
         for (number, members) in hostile.into_iter().enumerate() {
-            let done = unpack(&archive(members)[..], &place.path().join(number.to_string()));
+            let done = unpack(&archive(members)[..], &temporary.path().join(number.to_string()));
             assert!(matches!(done, Err(CopyError::Refused(_))), "{done:?}");
             assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o7777, 0o700);
         }
@@ -167,24 +167,24 @@ mod tests {
 
     #[test]
     fn a_file_in_the_place_of_a_symlink_replaces_it() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("secret"), "s").unwrap();
-        std::os::unix::fs::symlink("secret", place.path().join("root")).unwrap();
-        unpack(&archive(&[("a", EntryType::Regular, "x")])[..], &place.path().join("root")).unwrap();
-        assert_eq!(fs::read_to_string(place.path().join("secret")).unwrap(), "s");
-        assert_eq!(fs::read_to_string(place.path().join("root")).unwrap(), "x");
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink("secret", temporary.path().join("root")).unwrap();
+        unpack(&archive(&[("a", EntryType::Regular, "x")])[..], &temporary.path().join("root")).unwrap();
+        assert_eq!(fs::read_to_string(temporary.path().join("secret")).unwrap(), "s");
+        assert_eq!(fs::read_to_string(temporary.path().join("root")).unwrap(), "x");
     }
 
     #[test]
     fn packed_files_are_unpacked() {
-        let place = tempfile::tempdir().unwrap();
-        let from = place.path().join("from");
+        let temporary = tempfile::tempdir().unwrap();
+        let from = temporary.path().join("from");
         fs::create_dir_all(from.join("below")).unwrap();
         fs::write(from.join("below/file"), [0, 255, 10]).unwrap();
         std::os::unix::fs::symlink("/nowhere", from.join("link")).unwrap();
         let mut bytes = Vec::new();
         pack(&[(from.clone(), "name".to_owned())], &mut bytes).unwrap();
-        let to = place.path().join("to");
+        let to = temporary.path().join("to");
         unpack(&bytes[..], &to).unwrap();
         assert_eq!(fs::read(to.join("below/file")).unwrap(), [0, 255, 10]);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/nowhere"));

@@ -24,12 +24,12 @@ const IN_FLIGHT_MAX: u64 = 4 * script::IN;
 const QUEUE_LENGTH: usize = 4;
 
 /// A file or directory in a sandbox: an absolute path without `..`.
-pub(crate) struct Inside {
+pub(crate) struct SandboxPath {
     directory: String,
     name: String,
 }
 
-impl Inside {
+impl SandboxPath {
     /// Parses a path, which is below `/workspace` if it is relative.
     pub(crate) fn new(typed: &str) -> Result<Self> {
         let mut parts: Vec<&str> = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) async fn is_directory(client: &Client, sandbox: &str, path: &str) -> 
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
-    sources: Vec<(PathBuf, Inside)>,
+    sources: Vec<(PathBuf, SandboxPath)>,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let directory = sources.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
@@ -90,7 +90,7 @@ pub(crate) async fn put(
         CommandOptions { line: script::unpack(&directory), stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
-    let packing = thread::spawn(move || archive::pack(&files, Pieces { sender, piece: Vec::new() }));
+    let packing = thread::spawn(move || archive::pack(&files, ArchiveWriter { sender, piece: Vec::new() }));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.put(receiver).await;
     transfer.finish(end, packing).await
@@ -100,7 +100,7 @@ pub(crate) async fn put(
 pub(crate) async fn get(
     client: &Client,
     sandbox: &str,
-    from: &Inside,
+    from: &SandboxPath,
     to: PathBuf,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
@@ -109,7 +109,7 @@ pub(crate) async fn get(
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
-        thread::spawn(move || archive::unpack(Arriving { receiver, piece: Vec::new(), at: 0 }, &to));
+        thread::spawn(move || archive::unpack(ArchiveReader { receiver, piece: Vec::new(), at: 0 }, &to));
     let mut transfer = Transfer::new(command, progress)?;
     let end = transfer.get(sender).await;
     transfer.finish(end, unpacking).await
@@ -267,12 +267,12 @@ fn explain(error: CopyError) -> CommandError {
 }
 
 /// Writer of an archive that sends pieces to the connection.
-struct Pieces {
+struct ArchiveWriter {
     sender: mpsc::Sender<Vec<u8>>,
     piece: Vec<u8>,
 }
 
-impl Write for Pieces {
+impl Write for ArchiveWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(INPUT_MAX - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
@@ -292,13 +292,13 @@ impl Write for Pieces {
 }
 
 /// Reader of an archive that receives pieces from the connection.
-struct Arriving {
+struct ArchiveReader {
     receiver: mpsc::Receiver<Vec<u8>>,
     piece: Vec<u8>,
     at: usize,
 }
 
-impl Read for Arriving {
+impl Read for ArchiveReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             match self.receiver.blocking_recv() {

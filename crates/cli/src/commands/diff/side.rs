@@ -13,12 +13,12 @@ use crate::error::{CommandError, Result};
 use crate::names;
 
 /// Snapshot or directory that a side names.
-pub(crate) enum Name {
+pub(crate) enum SideSource {
     Snapshot(Snapshot),
     Directory(PathBuf),
 }
 
-impl Name {
+impl SideSource {
     /// Returns the snapshot; `None` for a directory.
     pub(crate) fn snapshot(&self) -> Option<SnapshotId> {
         match self {
@@ -51,12 +51,17 @@ pub(crate) struct Side {
 
 impl Side {
     /// Opens a side. With `ignore`, `.workspaceignore` files apply to a directory.
-    pub(crate) fn open(store: &Store, name: &Name, ignore: bool, progress: &dyn Progress) -> Result<Self> {
+    pub(crate) fn open(
+        store: &Store,
+        name: &SideSource,
+        ignore: bool,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         match name {
-            Name::Snapshot(snapshot) => {
+            SideSource::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, lacks_content: false })
             }
-            Name::Directory(path) => Self::of_directory(store, path, ignore, progress),
+            SideSource::Directory(path) => Self::of_directory(store, path, ignore, progress),
         }
     }
 

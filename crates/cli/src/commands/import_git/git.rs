@@ -77,13 +77,13 @@ impl Repository {
     }
 
     /// Starts a process that reads objects.
-    pub(super) fn objects(&self) -> Result<Answers> {
+    pub(super) fn objects(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
         match (process.stdin.take(), process.stdout.take()) {
             (Some(questions), Some(answers)) => {
-                Ok(Answers { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
+                Ok(CatFile { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
             }
             _ => unreachable!("both were asked for"),
         }
@@ -120,7 +120,7 @@ fn parse_line(line: &str) -> Result<CommitLine> {
 }
 
 /// `git cat-file --batch`: one request at a time; its response is read before the next request.
-pub(super) struct Answers {
+pub(super) struct CatFile {
     process: Child,
     questions: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -144,7 +144,7 @@ impl Kind {
     }
 }
 
-impl Answers {
+impl CatFile {
     /// Reads a whole object.
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
@@ -197,7 +197,7 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for CatFile {
     fn drop(&mut self) {
         // It only reads, so it can be killed.
         drop(self.process.kill());

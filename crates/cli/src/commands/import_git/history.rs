@@ -10,7 +10,7 @@ use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
 };
 
-use super::git::{Answers, CommitLine, broken};
+use super::git::{CatFile, CommitLine, broken};
 use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
@@ -24,7 +24,7 @@ const TARGET_MAX: u64 = 4095;
 
 /// Entry that was not imported.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Skipped {
+pub(super) struct SkippedEntry {
     pub(super) path: Vec<u8>,
     pub(super) reason: &'static str,
 }
@@ -39,11 +39,11 @@ pub(super) struct Importer<'s> {
     trees: HashMap<String, (SnapshotId, Vec<u8>)>,
     /// Trees of the commit being imported, and their paths.
     new_trees: Vec<(String, Vec<u8>)>,
-    skipped: BTreeSet<Skipped>,
+    skipped: BTreeSet<SkippedEntry>,
 }
 
 impl<'s> Importer<'s> {
-    pub(super) fn new(store: &'s Store, answers: Answers) -> Result<Self> {
+    pub(super) fn new(store: &'s Store, answers: CatFile) -> Result<Self> {
         let labelled = store.snapshots()?.into_iter();
         let snapshots =
             labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(LABEL)?, snapshot.id)));
@@ -67,7 +67,7 @@ impl<'s> Importer<'s> {
         found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))
     }
 
-    pub(super) fn into_skipped(self) -> Vec<Skipped> {
+    pub(super) fn into_skipped(self) -> Vec<SkippedEntry> {
         self.skipped.into_iter().collect()
     }
 
@@ -75,7 +75,7 @@ impl<'s> Importer<'s> {
     pub(super) fn import(&mut self, line: &CommitLine) -> Result<()> {
         let commit = self.objects.commit(&line.id)?;
         let (mut tree, before) = self.base(line)?;
-        let mut step = Step { importer: self, tree: &mut tree, time: commit.time };
+        let mut step = CommitImport { importer: self, tree: &mut tree, time: commit.time };
         step.apply(&[], before.as_deref(), &commit.tree, 0)?;
         let snapshot = tree.commit(NewSnapshot {
             parents: line.parents.iter().filter_map(|parent| self.snapshots.get(parent).copied()).collect(),
@@ -106,13 +106,13 @@ impl<'s> Importer<'s> {
 }
 
 /// Import of one commit.
-struct Step<'a, 's> {
+struct CommitImport<'a, 's> {
     importer: &'a mut Importer<'s>,
     tree: &'a mut VirtualTree,
     time: Timestamp,
 }
 
-impl Step<'_, '_> {
+impl CommitImport<'_, '_> {
     /// Updates the directory at `path` from the git tree `before` to the git tree `after`.
     fn apply(&mut self, path: &[u8], before: Option<&str>, after: &str, depth: usize) -> Result<()> {
         if before == Some(after) {
@@ -161,7 +161,7 @@ impl Step<'_, '_> {
                 if was.is_some_and(is_kept) && was_kind != Some(EntryKind::Tree) {
                     self.remove(&path)?;
                 }
-                self.importer.skipped.insert(Skipped { path, reason });
+                self.importer.skipped.insert(SkippedEntry { path, reason });
             }
         }
         Ok(())
@@ -169,9 +169,9 @@ impl Step<'_, '_> {
 
     /// Copies a tree from a snapshot that has it.
     fn graft(&mut self, path: &[u8], id: &str) -> Result<bool> {
-        let Some((snapshot, place)) = self.importer.trees.get(id) else { return Ok(false) };
+        let Some((snapshot, source)) = self.importer.trees.get(id) else { return Ok(false) };
         let snapshot = self.importer.store.snapshot(snapshot)?;
-        let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(place)? else {
+        let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(source)? else {
             return Ok(false);
         };
         self.tree.graft(path, &entry)?;
@@ -192,7 +192,7 @@ impl Step<'_, '_> {
                 // An entry of the parent commit must not stay.
                 self.remove(path)?;
                 let reason = "a symlink that points nowhere possible";
-                self.importer.skipped.insert(Skipped { path: path.to_vec(), reason });
+                self.importer.skipped.insert(SkippedEntry { path: path.to_vec(), reason });
                 Ok(())
             }
         }

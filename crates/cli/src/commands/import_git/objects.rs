@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use workspace_state::Timestamp;
 
-use super::git::{Answers, FSCK, Kind};
+use super::git::{CatFile, FSCK, Kind};
 use crate::error::{CommandError, Result};
 
 /// Maximum number of tree entries in the cache.
@@ -62,13 +62,13 @@ impl GitEntry {
 
 /// Objects of a repository. Trees are cached, because each is compared with its successor.
 pub(super) struct Objects {
-    answers: Answers,
+    answers: CatFile,
     trees: HashMap<String, Arc<[GitEntry]>>,
     entries: usize,
 }
 
 impl Objects {
-    pub(super) fn new(answers: Answers) -> Self {
+    pub(super) fn new(answers: CatFile) -> Self {
         Self { answers, trees: HashMap::new(), entries: 0 }
     }
 

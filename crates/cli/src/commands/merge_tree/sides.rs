@@ -8,11 +8,11 @@ use workspace_state::{
     DifferenceKind, Durability, Entry, NewSnapshot, Node, Progress, Store, Tree, VirtualTree, diff,
 };
 
-use super::super::diff::side::{Name, Side};
+use super::super::diff::side::{Side, SideSource};
 use crate::error::{CommandError, Result};
 
-pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<Name> {
-    Name::resolve(store, typed).map_err(|error| {
+pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
+    SideSource::resolve(store, typed).map_err(|error| {
         if Path::new(typed).is_file() {
             error.hint("it is a file: `workspace merge-file` merges files")
         } else {
@@ -29,7 +29,7 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    pub(super) fn base(&self, name: &Name) -> Result<Tree> {
+    pub(super) fn base(&self, name: &SideSource) -> Result<Tree> {
         let side = Side::open(self.store, name, self.ignore, self.progress)?;
         if side.lacks_content {
             return Err(CommandError::failed(
@@ -42,9 +42,9 @@ impl Sides<'_> {
 
     /// Opens a side. Entries that a directory contains but that are ignored are not removals: they are taken
     /// from the base.
-    pub(super) fn side(&self, name: &Name, base: &Tree) -> Result<Tree> {
+    pub(super) fn side(&self, name: &SideSource, base: &Tree) -> Result<Tree> {
         let tree = self.base(name)?;
-        let Name::Directory(directory) = name else { return Ok(tree) };
+        let SideSource::Directory(directory) = name else { return Ok(tree) };
         let left_out = left_out(directory, &tree, base)?;
         if left_out.is_empty() {
             return Ok(tree);

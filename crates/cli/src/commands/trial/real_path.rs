@@ -5,9 +5,9 @@
 
 mod git;
 mod keep;
-mod place;
 mod program;
 mod secrets;
+mod trial_dir;
 mod upper;
 mod view;
 
@@ -43,19 +43,19 @@ use crate::screen;
 use crate::session::End;
 use crate::signals::Signals;
 use crate::text::{counted, print_stderr, shell_word};
-use keep::{Checks, Keep, KeepError, Kept};
-use place::{Phase, TrialPlace};
+use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
 use program::{Run, Stdout};
 use secrets::Secrets;
-use upper::{Change, Found, Kind, Scan, Target, join, split};
+use trial_dir::{Phase, TrialDir};
+use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
 
 const PROCESSES: u32 = 32_768;
 /// File with the planned writes to the directory.
 const PLAN: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
-    if let Some(place) = &args.apply {
-        return apply(context, args, place);
+    if let Some(trial_dir) = &args.apply {
+        return apply(context, args, trial_dir);
     }
     let directory = directory(&args.dir)?;
     let (home, homes) = view::homes();
@@ -68,12 +68,12 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let network = super::network(args.network, &args.allowed)?;
-    let place = TrialPlace::new(&directory)?;
-    place::clear_left(&place);
-    let mut trial = Trial { context, args, directory, home, secrets, network, place: Some(place) };
+    let trial_dir = TrialDir::new(&directory)?;
+    trial_dir::clear_left(&trial_dir);
+    let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
-    if let Some(place) = trial.place.take() {
-        place.remove();
+    if let Some(trial_dir) = trial.trial_dir.take() {
+        trial_dir.remove();
     }
     done
 }
@@ -86,13 +86,13 @@ struct Trial<'a> {
     secrets: Secrets,
     network: NetworkAccess,
     /// `None` if the changes are put aside.
-    place: Option<TrialPlace>,
+    trial_dir: Option<TrialDir>,
 }
 
 /// Result of a program.
-struct Ran {
+struct TrialResult {
     end: End,
-    found: Found,
+    found: UpperContent,
     /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
     /// `None` if the changes could not be compared.
@@ -109,30 +109,30 @@ struct Trees {
 }
 
 impl Trial<'_> {
-    fn place(&mut self) -> Result<&mut TrialPlace> {
-        self.place.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
+    fn trial_dir(&mut self) -> Result<&mut TrialDir> {
+        self.trial_dir.as_mut().ok_or_else(|| CommandError::failed("the directory of the trial was removed"))
     }
 
     async fn run(&mut self) -> Result<Outcome> {
         let mut signals = Signals::new()?;
         let (directory, home) = (self.directory.clone(), self.home.clone());
-        let place = self
-            .place
+        let trial_dir = self
+            .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let made = view::make(place, &directory, home.as_deref(), &self.secrets)?;
+        let made = view::make(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.tell_hidden();
-        self.place()?.start_clock()?;
+        self.trial_dir()?.start_clock()?;
         let thrown_away = made.thrown_away;
         let view = self.host_view(made.mounts)?;
         let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
         let run = Run { timeout: self.args.timeout, stdout };
         let (end, stdin) = program::run(view, run, &mut signals).await?;
-        let Read { found, trees, changes } = match self.read_changes(&mut signals).await {
+        let ChangeSet { found, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let mut ran = Ran { end, found, trees, changes, stdin };
+        let mut ran = TrialResult { end, found, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &thrown_away)
             && !self.args.keep
         {
@@ -169,8 +169,8 @@ impl Trial<'_> {
         if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
             return error;
         }
-        match self.place.take() {
-            Some(mut place) => put_aside(&mut place, error),
+        match self.trial_dir.take() {
+            Some(mut trial_dir) => put_aside(&mut trial_dir, error),
             None => error,
         }
     }
@@ -201,7 +201,7 @@ impl Trial<'_> {
             }),
         };
         let environment = view::environment(self.args, &cwd);
-        let place = self.place()?;
+        let trial_dir = self.trial_dir()?;
         let holder = match &egress {
             None => Holder::Machine,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
@@ -209,12 +209,12 @@ impl Trial<'_> {
                 return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
                     .hint("without `--network` the program runs without a network"));
             }
-            Some(_) => Holder::find_or_start(&place.path).map_err(|error| {
+            Some(_) => Holder::find_or_start(&trial_dir.path).map_err(|error| {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,
         };
         Ok(HostView {
-            id: place.id(),
+            id: trial_dir.id(),
             holder,
             mounts,
             cwd: cwd.into_os_string(),
@@ -227,11 +227,11 @@ impl Trial<'_> {
     }
 
     /// Reads the changes. A signal stops it.
-    async fn read_changes(&mut self, signals: &mut Signals) -> Result<Read> {
+    async fn read_changes(&mut self, signals: &mut Signals) -> Result<ChangeSet> {
         let cancel = Cancel::new();
-        let (upper, store) = (self.place()?.upper(), self.place()?.path.join("store"));
+        let (upper, store) = (self.trial_dir()?.upper(), self.trial_dir()?.path.join("store"));
         let (directory, flag) = (self.directory.clone(), cancel.clone());
-        let identity = self.place()?.note.identity;
+        let identity = self.trial_dir()?.note.identity;
         let mut reading = tokio::task::spawn_blocking(move || {
             let target = open_target(&directory, identity)?;
             read_changes(&upper, &directory, &target, &store, &flag)
@@ -248,7 +248,7 @@ impl Trial<'_> {
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &Ran, thrown_away: &[(PathBuf, String)]) -> Result<()> {
+    fn show(&self, ran: &TrialResult, thrown_away: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
@@ -276,23 +276,23 @@ impl Trial<'_> {
     }
 
     /// Writes the changes. If that fails, they are put aside.
-    fn keep(&mut self, found: &Found) -> Result<()> {
+    fn keep(&mut self, found: &UpperContent) -> Result<()> {
         let directory = self.directory.clone();
-        let Some(mut place) = self.place.take() else {
+        let Some(mut trial_dir) = self.trial_dir.take() else {
             return Err(CommandError::failed("the directory of the trial was removed"));
         };
-        let kept = write_changes(&mut place, &directory, found.changes.clone(), Checks::All);
+        let kept = write_changes(&mut trial_dir, &directory, found.changes.clone(), Checks::All);
         match kept {
             Ok(kept) => {
                 tell_kept(&kept);
-                self.place = Some(place);
+                self.trial_dir = Some(trial_dir);
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    fn report(&mut self, ran: Ran, kept: bool) -> Result<()> {
+    fn report(&mut self, ran: TrialResult, kept: bool) -> Result<()> {
         if !self.context.output.json() {
             return Ok(());
         }
@@ -310,49 +310,50 @@ impl Trial<'_> {
     }
 }
 
-fn skipped(found: &Found) -> Vec<SkippedFields> {
+fn skipped(found: &UpperContent) -> Vec<SkippedFields> {
     found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
 }
 
-fn tell_notes(found: &Found) {
+fn tell_notes(found: &UpperContent) {
     for (path, what) in &found.notes {
         print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
 
-fn tell_kept(kept: &Kept) {
+fn tell_kept(kept: &WriteCounts) {
     let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
 /// Checks the changes, writes the plan, and applies it. An error says where the changes are.
 fn write_changes(
-    place: &mut TrialPlace,
+    trial_dir: &mut TrialDir,
     directory: &Path,
     mut changes: Vec<Change>,
     checks: Checks,
-) -> Result<Kept> {
-    let (upper, id) = (place.upper(), place.id());
+) -> Result<WriteCounts> {
+    let (upper, id) = (trial_dir.upper(), trial_dir.id());
     let failed = |error: &io::Error| {
         CommandError::failed(format!("cannot write to {}: {error}", directory.display())).hint(io_hint(error))
     };
-    let mut done = || -> Result<Kept> {
-        let identity = place.note.identity.filter(|_| checks != Checks::None);
+    let mut done = || -> Result<WriteCounts> {
+        let identity = trial_dir.note.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
         if checks != Checks::Again {
             keep::note_before(&target, &mut changes).map_err(|error| failed(&error))?;
         }
-        let started = place.note.started;
-        let keep = Keep { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
-        let conflicts = keep.conflicts().map_err(|error| failed(&error))?;
+        let started = trial_dir.note.started;
+        let writer =
+            ChangeWriter { target: &target, upper: &upper, changes: &changes, id: &id, started, checks };
+        let conflicts = writer.conflicts().map_err(|error| failed(&error))?;
         if !conflicts.is_empty() {
-            return Err(changed(directory, &conflicts, place.note.phase));
+            return Err(changed(directory, &conflicts, trial_dir.note.phase));
         }
         if checks != Checks::Again {
-            write_plan(place, &changes).map_err(|error| failed(&error))?;
+            write_plan(trial_dir, &changes).map_err(|error| failed(&error))?;
         }
-        place.set_phase(Phase::Keeping)?;
-        keep.run().map_err(|error| match error {
+        trial_dir.set_phase(Phase::Keeping)?;
+        writer.run().map_err(|error| match error {
             KeepError::Changed(paths) => changed(directory, &paths, Phase::Keeping),
             KeepError::Failed(path, error) => {
                 let path = directory.join(OsStr::from_bytes(&path));
@@ -364,22 +365,22 @@ fn write_changes(
     match done() {
         Ok(kept) => {
             // All changes are written, so an error of the cleanup is ignored.
-            place.set_phase(Phase::Running)?;
+            trial_dir.set_phase(Phase::Running)?;
             Ok(kept)
         }
-        Err(error) => Err(put_aside(place, error)),
+        Err(error) => Err(put_aside(trial_dir, error)),
     }
 }
 
 /// Puts the changes aside for `--apply`, and adds hints to the error.
-fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
-    let (upper, at) = (place.upper(), shell_word(&place.path.to_string_lossy()).into_owned());
-    let error = if place.note.phase == Phase::Keeping {
+fn put_aside(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
+    let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
+    let error = if trial_dir.note.phase == Phase::Keeping {
         error
             .hint(format!("some changes were written; all of them are still in {}", upper.display()))
             .hint(format!("`workspace try --apply {at}` writes the rest"))
     } else {
-        match place.set_phase(Phase::Aside) {
+        match trial_dir.set_phase(Phase::Aside) {
             Ok(()) => error.hint(format!(
                 "nothing is lost: the changes are in {}, and `workspace try --apply {at}` writes them",
                 upper.display()
@@ -392,7 +393,7 @@ fn put_aside(place: &mut TrialPlace, error: CommandError) -> CommandError {
                 .hint(other.message),
         }
     };
-    place.remove_unneeded();
+    trial_dir.remove_unneeded();
     error
         .hint(format!("`workspace try --apply {at} --force` overwrites the other changes"))
         .hint(format!("`workspace try --apply {at} --drop` drops them"))
@@ -410,11 +411,11 @@ fn changed(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandError {
 }
 
 /// Opens the directory. Fails if it is not the one that the program ran on.
-fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target> {
+fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<TargetDir> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
     };
-    let target = Target::open(directory).map_err(failed)?;
+    let target = TargetDir::open(directory).map_err(failed)?;
     let found = target.identity().map_err(failed)?;
     if identity.is_some_and(|it| it != found) {
         return Err(CommandError::failed(format!(
@@ -426,31 +427,31 @@ fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<Target>
     Ok(target)
 }
 
-fn write_plan(place: &TrialPlace, changes: &[Change]) -> io::Result<()> {
-    let new = place.path.join("plan.new");
+fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
+    let new = trial_dir.path.join("plan.new");
     fs::write(&new, serde_json::to_vec(changes)?)?;
     fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, place.path.join(PLAN))
+    fs::rename(&new, trial_dir.path.join(PLAN))
 }
 
 /// Writes or drops changes that were put aside, or whose writing was interrupted.
-fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
-    let mut place = TrialPlace::open(place)?;
-    let directory = PathBuf::from(&place.note.directory);
+fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome> {
+    let mut trial_dir = TrialDir::open(trial_dir)?;
+    let directory = PathBuf::from(&trial_dir.note.directory);
     if args.drop {
-        place.remove();
+        trial_dir.remove();
         return Ok(Outcome::Done);
     }
     let failed = |error: io::Error| {
-        CommandError::failed(format!("cannot read the changes in {}: {error}", place.path.display()))
+        CommandError::failed(format!("cannot read the changes in {}: {error}", trial_dir.path.display()))
             .hint("its directory `directory/upper` has the changed files")
     };
-    let changes = match fs::read(place.path.join(PLAN)) {
+    let changes = match fs::read(trial_dir.path.join(PLAN)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
         // An error came before the plan was written.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && place.note.phase == Phase::Aside => {
-            let target = open_target(&directory, place.note.identity.filter(|_| !args.force))?;
-            let (upper, cancel) = (place.upper(), Cancel::new());
+        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.note.phase == Phase::Aside => {
+            let target = open_target(&directory, trial_dir.note.identity.filter(|_| !args.force))?;
+            let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
             warn(&skipped(&found));
             tell_notes(&found);
@@ -458,22 +459,22 @@ fn apply(context: &mut Context, args: &Try, place: &Path) -> Result<Outcome> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let checks = match (args.force, place.note.phase) {
+    let checks = match (args.force, trial_dir.note.phase) {
         (true, _) => Checks::None,
         (false, Phase::Keeping) => Checks::Again,
         (false, _) => Checks::All,
     };
-    let kept = write_changes(&mut place, &directory, changes, checks)?;
+    let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
     if !context.output.json() {
         tell_kept(&kept);
     }
-    place.remove();
+    trial_dir.remove();
     Ok(Outcome::Done)
 }
 
 /// Changes of a trial, and their trees.
-struct Read {
-    found: Found,
+struct ChangeSet {
+    found: UpperContent,
     trees: Option<Trees>,
     changes: Option<InsightDiff>,
 }
@@ -482,10 +483,10 @@ struct Read {
 fn read_changes(
     upper: &Path,
     directory: &Path,
-    target: &Target,
+    target: &TargetDir,
     store: &Path,
     cancel: &Cancel,
-) -> Result<Read> {
+) -> Result<ChangeSet> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read the changes in {}: {error}", directory.display()))
             .hint(io_hint(&error))
@@ -494,22 +495,22 @@ fn read_changes(
     match make_trees(upper, target, &mut found, store, cancel) {
         Ok((trees, changes)) => {
             let trees = (!found.changes.is_empty()).then_some(trees);
-            Ok(Read { found, trees, changes: Some(changes) })
+            Ok(ChangeSet { found, trees, changes: Some(changes) })
         }
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
             // Its disk space may be needed to write the changes.
             let _ = overlay::remove_tree(&Holder::Machine, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
-            Ok(Read { found, trees: None, changes: None })
+            Ok(ChangeSet { found, trees: None, changes: None })
         }
     }
 }
 
 fn make_trees(
     upper: &Path,
-    target: &Target,
-    found: &mut Found,
+    target: &TargetDir,
+    found: &mut UpperContent,
     store: &Path,
     cancel: &Cancel,
 ) -> Result<(Trees, InsightDiff)> {
@@ -532,7 +533,7 @@ fn make_trees(
 /// Adds the former content at the path of a change to a tree.
 fn put_old(
     tree: &mut VirtualTree,
-    target: &Target,
+    target: &TargetDir,
     change: &Change,
     skipped: &mut Vec<(Vec<u8>, String)>,
     cancel: &Cancel,
@@ -558,7 +559,7 @@ fn put_old(
 /// Adds a path of the directory with all its descendants to a tree.
 fn put(
     tree: &mut VirtualTree,
-    target: &Target,
+    target: &TargetDir,
     path: &[u8],
     skipped: &mut Vec<(Vec<u8>, String)>,
     cancel: &Cancel,
@@ -587,7 +588,7 @@ fn put(
 }
 
 /// Adds the new content at the path of a change to a tree.
-fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &Target) -> Result<()> {
+fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &TargetDir) -> Result<()> {
     let path = &change.path;
     let with_mode = |mode: u32| TreeAttributes { mode: (mode & 0o7777) as u16, ..TreeAttributes::default() };
     let failed = |error: io::Error| {

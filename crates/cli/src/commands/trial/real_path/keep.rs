@@ -20,7 +20,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::upper::{Attributes, Change, Identity, Kind, Target, join, kind, modified, split, xattrs_of_file};
+use super::upper::{
+    Attributes, Change, Identity, Kind, TargetDir, join, kind, modified, split, xattrs_of_file,
+};
 
 /// Reason why changes were not kept.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(super) enum KeepError {
 
 /// Numbers of written and removed paths.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct WriteCounts {
     pub(super) written: u64,
     pub(super) removed: u64,
 }
@@ -54,8 +56,8 @@ enum Ancestor {
     Missing,
 }
 
-pub(super) struct Keep<'a> {
-    pub(super) target: &'a Target,
+pub(super) struct ChangeWriter<'a> {
+    pub(super) target: &'a TargetDir,
     pub(super) upper: &'a Path,
     pub(super) changes: &'a [Change],
     /// Prefix of temporary names.
@@ -65,7 +67,7 @@ pub(super) struct Keep<'a> {
     pub(super) checks: Checks,
 }
 
-impl Keep<'_> {
+impl ChangeWriter<'_> {
     /// Checks all changes before the first write. Returns the paths that other processes changed.
     pub(super) fn conflicts(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut conflicts = BTreeSet::new();
@@ -91,12 +93,12 @@ impl Keep<'_> {
     }
 
     /// Makes all changes.
-    pub(super) fn run(&self) -> Result<Kept, KeepError> {
+    pub(super) fn run(&self) -> Result<WriteCounts, KeepError> {
         let failed = |path: &[u8]| {
             let path = path.to_vec();
             move |error| KeepError::Failed(path, error)
         };
-        let mut kept = Kept::default();
+        let mut kept = WriteCounts::default();
         for (number, change) in self.changes.iter().enumerate() {
             if self.checks != Checks::None
                 && let Some(path) = self.changed_since_check(change).map_err(failed(&change.path))?
@@ -269,7 +271,7 @@ impl Keep<'_> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
-    fn make(&self, number: usize, change: &Change, kept: &mut Kept) -> io::Result<()> {
+    fn make(&self, number: usize, change: &Change, kept: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.parent(&change.path) {
             // The parent directory was removed before.
             Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(change.kind, Kind::Remove) => {
@@ -432,7 +434,7 @@ fn changed(stat: &Stat) -> (i64, i64) {
 }
 
 /// Records the present file at the target of each change.
-pub(super) fn note_before(target: &Target, changes: &mut [Change]) -> io::Result<()> {
+pub(super) fn note_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
     for change in changes {
         change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
     }

@@ -96,7 +96,7 @@ pub(super) struct Attributes {
 
 /// Content of an upper.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct UpperContent {
     /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
     /// Paths that cannot be kept, with reasons.
@@ -108,11 +108,11 @@ pub(super) struct Found {
 }
 
 /// Directory of the trial.
-pub(super) struct Target {
+pub(super) struct TargetDir {
     root: OwnedFd,
 }
 
-impl Target {
+impl TargetDir {
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
@@ -206,26 +206,26 @@ pub(super) fn kind(stat: &Stat) -> FileType {
 /// Reads an upper.
 pub(super) struct Scan<'a> {
     pub(super) upper: &'a Path,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a TargetDir,
     pub(super) cancel: &'a Cancel,
 }
 
 /// Directory to read.
-struct Open {
+struct PendingDir {
     path: Vec<u8>,
     /// True if the entries of the lower directory are hidden.
     opaque: bool,
 }
 
 impl Scan<'_> {
-    pub(super) fn run(&self) -> io::Result<Found> {
-        let mut found = Found::default();
+    pub(super) fn run(&self) -> io::Result<UpperContent> {
+        let mut found = UpperContent::default();
         self.open_up(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
-        let mut open = vec![Open { path: Vec::new(), opaque: false }];
+        let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
         // Hard links by inode, and the link of each file that existed before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
         let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
-        while let Some(Open { path, opaque }) = open.pop() {
+        while let Some(PendingDir { path, opaque }) = open.pop() {
             self.cancel.check().map_err(io::Error::other)?;
             let here = self.at(&path);
             let mut seen = BTreeSet::new();
@@ -252,7 +252,7 @@ impl Scan<'_> {
                     if !is_same {
                         found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
                     }
-                    open.push(Open { path, opaque: below });
+                    open.push(PendingDir { path, opaque: below });
                 } else if kind.is_file() {
                     let mode = self.open_up(&entry.path(), &stat, &mut found)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
@@ -307,7 +307,7 @@ impl Scan<'_> {
 
     /// Makes an entry readable that its owner cannot read, and returns its former mode. Other hard links of a file show the
     /// new mode.
-    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut Found) -> io::Result<u32> {
+    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
         }
@@ -394,7 +394,7 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-impl Found {
+impl UpperContent {
     fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
         self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }

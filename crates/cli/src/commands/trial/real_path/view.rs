@@ -10,8 +10,8 @@ use workspace_host::overlay;
 use workspace_state::quote_path;
 
 use super::git::Repository;
-use super::place::{Layer, TrialPlace};
 use super::secrets::{Owner, Secrets, account_home, hides_variable, left_outside};
+use super::trial_dir::{Layer, TrialDir};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
 use crate::remote::local_data;
@@ -74,7 +74,7 @@ fn private() -> impl Iterator<Item = PathBuf> {
 
 /// Creates the view.
 pub(super) fn make(
-    place: &mut TrialPlace,
+    trial_dir: &mut TrialDir,
     directory: &Path,
     home: Option<&Path>,
     secrets: &Secrets,
@@ -104,12 +104,12 @@ pub(super) fn make(
         mounts.push(Mount::Show(path.clone().into_os_string()));
     }
     // The program must not see the uppers.
-    if let Some(places) = place.path.parent() {
-        mounts.push(Mount::Hide(places.as_os_str().to_owned()));
+    if let Some(parent) = trial_dir.path.parent() {
+        mounts.push(Mount::Hide(parent.as_os_str().to_owned()));
     }
     let mut writable = vec![directory.to_owned()];
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
-        match home_overlay(place, home, directory)? {
+        match home_overlay(trial_dir, home, directory)? {
             Some(layer) => {
                 thrown_away.push((layer.upper.clone(), "your home directory".to_owned()));
                 mounts.push(overlay_at(home, layer));
@@ -131,12 +131,12 @@ pub(super) fn make(
         }
         let mounted = overlay::mounted(&Holder::Machine, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
-            let layer = place.layer("git", &git)?;
+            let layer = trial_dir.layer("git", &git)?;
             thrown_away.push((layer.upper.clone(), format!("the repository {}", git.display())));
             mounts.push(overlay_at(&git, layer));
         }
     }
-    let layer = place.layer("directory", directory)?;
+    let layer = trial_dir.layer("directory", directory)?;
     mounts.push(overlay_at(directory, layer));
     hide_sockets(&mut mounts, secrets);
     // Inner mounts come after outer ones; at the same path the last one wins.
@@ -168,7 +168,7 @@ fn overlay_at(at: &Path, layer: Layer) -> Mount {
 }
 
 /// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
-fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result<Option<Layer>> {
+fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Result<Option<Layer>> {
     if let Some(other) = overlay::mounted(&Holder::Machine, home).unwrap_or_default().first() {
         print_stderr(&format!(
             "note: your home directory is read-only, because {} is mounted in it",
@@ -176,7 +176,7 @@ fn home_overlay(place: &mut TrialPlace, home: &Path, directory: &Path) -> Result
         ));
         return Ok(None);
     }
-    let layer = place.home_layer(home, directory)?;
+    let layer = trial_dir.home_layer(home, directory)?;
     if layer.is_none() {
         print_stderr(
             "note: your home directory is read-only, because there is no directory outside of it for changes; set TMPDIR to one",

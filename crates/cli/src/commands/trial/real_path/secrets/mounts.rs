@@ -13,10 +13,10 @@ const LIST: u64 = 16 << 20;
 
 /// Mounts of this process.
 #[derive(Debug, Default)]
-pub(super) struct MountTable(Vec<Mounted>);
+pub(super) struct MountTable(Vec<MountEntry>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Mounted {
+struct MountEntry {
     /// Major and minor number of the filesystem.
     device: Vec<u8>,
     /// Directory of the filesystem that is mounted.
@@ -38,7 +38,7 @@ impl MountTable {
         let mount = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ').skip(2);
             let device = fields.next()?.to_vec();
-            Some(Mounted { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+            Some(MountEntry { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
         };
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
@@ -72,7 +72,7 @@ impl MountTable {
     }
 
     /// Returns the mount of a path: the deepest one, and the last one at the same mount point.
-    fn around(&self, path: &Path) -> Option<&Mounted> {
+    fn around(&self, path: &Path) -> Option<&MountEntry> {
         let around = self.0.iter().filter(|it| path.starts_with(&it.point));
         around.max_by_key(|it| it.point.components().count())
     }

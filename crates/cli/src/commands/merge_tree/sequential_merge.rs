@@ -13,7 +13,7 @@ use super::sides::kept;
 use crate::error::Result;
 
 /// State of a merge of several sides.
-pub(super) struct Merging<'a> {
+pub(super) struct SequentialMerge<'a> {
     store: &'a Store,
     base: &'a Tree,
     /// Tree that the next side is merged into.
@@ -24,21 +24,21 @@ pub(super) struct Merging<'a> {
     /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
     /// Sides that are merged into the head, and whose authors are not recorded per file yet.
-    written: Vec<Written>,
+    written: Vec<MergedSide>,
 }
 
 /// A side that is merged into the head.
-struct Written {
+struct MergedSide {
     tree: Tree,
     author: Author,
     /// Paths at which its version was not taken.
     lost: HashSet<Vec<u8>>,
 }
 
-impl<'a> Merging<'a> {
+impl<'a> SequentialMerge<'a> {
     pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
         let (told, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
-        let written = vec![Written { tree: ours.clone(), author, lost: HashSet::new() }];
+        let written = vec![MergedSide { tree: ours.clone(), author, lost: HashSet::new() }];
         Self { store, base, head: ours, result: None, told, merged, histories, written }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Merging<'a> {
         let merge = merge_trees(self.base, &self.head, theirs, options)?;
         let lost = |conflict: &&TreeConflict| conflict.decided.is_some_and(|by| by.winner == Side::Ours);
         let lost = merge.conflicts.iter().filter(lost).map(|conflict| conflict.path.0.clone()).collect();
-        self.written.push(Written { tree: theirs.clone(), author: options.theirs, lost });
+        self.written.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost });
         for conflict in merge.conflicts {
             let choices = if with_choices {
                 tree_choices(&conflict, self.base, &self.head, theirs, options)?

@@ -12,7 +12,7 @@ use workspace_host::{cgroup, overlay};
 
 use super::upper::LISTS;
 use crate::error::{CommandError, Result, io_hint};
-use crate::local::{Claim, find_leftovers, new_directory};
+use crate::local::{DirLock, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
@@ -35,7 +35,7 @@ pub(super) enum Phase {
 
 /// Record of a trial in its directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct TrialRecord {
     pub(super) directory: std::ffi::OsString,
     pub(super) phase: Phase,
     /// Directory for changes in the home directory.
@@ -66,34 +66,34 @@ pub(super) struct Layer {
 }
 
 /// Directory of a trial.
-pub(super) struct TrialPlace {
+pub(super) struct TrialDir {
     pub(super) path: PathBuf,
-    pub(super) note: Note,
-    _claim: Claim,
+    pub(super) note: TrialRecord,
+    _lock: DirLock,
 }
 
 fn failed(path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot write below {}: {error}", path.display())).hint(io_hint(error))
 }
 
-impl TrialPlace {
+impl TrialDir {
     /// Creates a directory outside of the one that is tried on.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         let found = fs::metadata(directory).map_err(|error| {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         })?;
-        let (path, claim) = new_directory(Some(directory))?;
-        let note = Note {
+        let (path, lock) = new_directory(Some(directory))?;
+        let note = TrialRecord {
             directory: directory.as_os_str().to_owned(),
             phase: Phase::Running,
             home: None,
             started: (0, 0),
             identity: Some((found.dev(), found.ino())),
         };
-        let place = Self { path, note, _claim: claim };
-        place.write_note()?;
-        Ok(place)
+        let dir = Self { path, note, _lock: lock };
+        dir.write_note()?;
+        Ok(dir)
     }
 
     /// Opens a directory whose changes wait for a decision.
@@ -107,11 +107,11 @@ impl TrialPlace {
         if note.phase == Phase::Running {
             return Err(none());
         }
-        let claim = Claim::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
+        let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
                 .hint("another `workspace try` uses it; wait until it has ended")
         })?;
-        Ok(Self { path, note, _claim: claim })
+        Ok(Self { path, note, _lock: lock })
     }
 
     /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
@@ -134,7 +134,7 @@ impl TrialPlace {
         let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
         let written = || -> io::Result<()> {
             for phase in phases {
-                let note = Note { phase, ..self.note.clone() };
+                let note = TrialRecord { phase, ..self.note.clone() };
                 fs::write(self.path.join(phase.file()), serde_json::to_vec(&note)?)?;
             }
             for phase in phases {
@@ -236,8 +236,8 @@ impl TrialPlace {
     }
 }
 
-fn id(place: &Path) -> String {
-    let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn id(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
     format!("try-{name}")
 }
 
@@ -267,21 +267,21 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     Ok(layer)
 }
 
-fn read_note(place: &Path) -> Option<Note> {
-    serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()
+fn read_note(dir: &Path) -> Option<TrialRecord> {
+    serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok()
 }
 
-fn clear(place: &Path, note: &Note) -> std::result::Result<(), String> {
+fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
     let told = |error: workspace_host::HostError| error.to_string();
-    cgroup::remove(&id(place)).map_err(told)?;
-    if place.join("holder").exists() {
-        Holder::find_or_start(place).map_err(told)?.end();
+    cgroup::remove(&id(dir)).map_err(told)?;
+    if dir.join("holder").exists() {
+        Holder::find_or_start(dir).map_err(told)?.end();
     }
     remove_home(note).map_err(told)?;
-    overlay::remove_tree(&Holder::Machine, place).map_err(told)
+    overlay::remove_tree(&Holder::Machine, dir).map_err(told)
 }
 
-fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError> {
+fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
     let Some(home) = &note.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
@@ -289,9 +289,9 @@ fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError
 }
 
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
-pub(super) fn clear_left(own: &TrialPlace) {
-    let Some(places) = own.path.parent() else { return };
-    for (path, claim) in find_leftovers(places) {
+pub(super) fn clear_left(own: &TrialDir) {
+    let Some(parent) = own.path.parent() else { return };
+    for (path, lock) in find_leftovers(parent) {
         let Some(note) = read_note(&path) else {
             // The trial was killed before it wrote a record; other kinds of directories have another record.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
@@ -322,6 +322,6 @@ pub(super) fn clear_left(own: &TrialPlace) {
                 path.display()
             )),
         }
-        drop(claim);
+        drop(lock);
     }
 }

@@ -7,13 +7,13 @@ use workspace_merge::{
 use crate::args::{ConflictStyle, MergeFile};
 
 /// A merged file with its conflict markers.
-pub(super) struct Written {
+pub(super) struct MergedFile {
     pub(super) content: Vec<u8>,
     /// Number of conflicts left in it.
     pub(super) conflicts: usize,
 }
 
-impl Written {
+impl MergedFile {
     /// Creates the result. `conflict_sides` returns both sides as far as they could be merged; it is only called
     /// for conflicts.
     pub(super) fn new(
