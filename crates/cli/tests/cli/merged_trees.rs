@@ -7,7 +7,7 @@ use crate::support::{Ran, TestDir};
 
 const BASE: &str = "one\ntwo\nthree\nfour\nfive\n";
 
-/// A place with directories `base`, `ours` and `theirs` that exclude each other nowhere.
+/// Creates directories `base`, `ours` and `theirs` without conflicts.
 fn three() -> TestDir {
     let place = TestDir::new();
     for (name, content) in [
@@ -22,7 +22,7 @@ fn three() -> TestDir {
     place
 }
 
-/// And where they do.
+/// Creates directories `base`, `ours` and `theirs` with conflicts.
 fn in_conflict() -> TestDir {
     let place = three();
     place.write("theirs/file.txt", "EINS\ntwo\nthree\nfour\nfive\n");

@@ -43,7 +43,7 @@ fn a_full_disk_is_not_success() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: cannot write the output"));
 }
 
-/// Runs a command line on a terminal and gives what appears there.
+/// Runs a command line on a terminal, and returns its output and status.
 fn on_a_terminal(place: &TestDir, line: &str) -> (String, Option<i32>) {
     let mut script: Command = place.program("script");
     let output = script

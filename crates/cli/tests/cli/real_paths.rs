@@ -1,5 +1,5 @@
-//! `workspace try` at the real path of a directory, as whoever runs the tests and, if that is the superuser, as an ordinary
-//! user too.
+//! `workspace try` at the real path of a directory, as the user who runs the tests and, if that is root, also as an ordinary
+//! user.
 
 use std::fs;
 use std::io::Write as _;

@@ -13,8 +13,8 @@ use crate::trials::{User, says, users};
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 const NOTE: &str = "note: no server at http://127.0.0.1:8080: running in a temporary local sandbox;";
 
-/// Users of a machine where nothing listens at the default address. Nobody where a program does, which is printed; in
-/// CI that fails.
+/// Returns the users to test as. Prints a message and returns none if a program listens at the default address; fails in
+/// CI.
 fn users_without_server() -> Vec<User> {
     if TcpStream::connect(DEFAULT_ADDRESS).is_ok() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "a program listens at {DEFAULT_ADDRESS}");
