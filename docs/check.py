@@ -20,7 +20,7 @@ COLUMNS = 120
 WORDS = {
     r"\bwhoever\b": "name the person or the program",
     r"\bsuperuser": "root",
-    r"\blazy view": "FUSE mount",
+    r"\blazy view": "lazy mount",
     r"\bstarted ahead\b": "warm pool",
 }
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")

@@ -35,6 +35,12 @@ not 0, and `…` replaces parts of ids and omitted lines.
 - For a mistyped command or option, the error suggests the most similar one and shows the usage. The status is 2, as in
   uv.
 - Exit statuses of programs are passed on unchanged; 125 is a failure of `workspace` itself, as in `docker run`.
+- The first command of a new user works: `workspace run` needs no server. If none is configured and none answers at the
+  default address, it runs the program in a temporary local sandbox and says so in one line. We do not start a server in
+  the background: it would outlive the command, hold a port, a data directory and a key that the user did not ask for,
+  and its log and its end would need commands of their own. Options whose effect outlives the command are refused with
+  a hint, because a sandbox without a server cannot be found again. A configured server is never ignored: if it cannot
+  be reached, that is an error.
 
 """
 

@@ -12,33 +12,33 @@ use workspace_state::{ArchiveError, DirectoryError, StoreError, TreeError, quote
 use crate::remote::quote;
 use crate::text;
 
-/// Status 0: done.
+/// Success.
 const DONE: u8 = 0;
-/// Status 1: not done.
+/// Failure.
 const FAILED: u8 = 1;
-/// Status 2: the command line makes no sense. The same as that of the argument parser.
+/// Usage error; the argument parser has the same status.
 const USAGE: u8 = 2;
-/// Status 3: done, with something to know about.
+/// Success with warnings.
 const RESERVATIONS: u8 = 3;
 
-/// Status 125 of `try`, `run`, `exec` and `shell`: not done; every other status is that of what ran inside.
+/// Failure of `try`, `run`, `exec` and `shell`, whose other statuses are those of the program.
 const NOT_RUN: u8 = 125;
-/// Status 255 of `merge-file` and `merge-tree`, as `git merge-file` has it: less than 128 is a number of conflicts, and 128
-/// would be one to git, whose driver the command may be.
+/// Failure of `merge-file` and `merge-tree`, as of `git merge-file`. Statuses below 128 are numbers of conflicts, and git
+/// also takes 128 of a merge driver for a conflict.
 const NOT_MERGED: u8 = 255;
-/// Status 128 of `merge-file`: what is no text is in conflict for git too, and no reason to give up all files.
+/// Status of `merge-file` for a file that is not text: git takes it for a conflict and continues with other files.
 const NOT_TEXT: u8 = 128;
-/// Status 129 of both: the command line makes no sense.
+/// Usage error of `merge-file` and `merge-tree`.
 const MERGE_USAGE: u8 = 129;
-/// Added to the number of the signal that ended it.
+/// Offset of the status of a program that a signal ended.
 const BY_SIGNAL: u8 = 128;
 
 /// Outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All of it was done.
+    /// Success.
     Done,
-    /// Done, but part of what was asked for is missing or damaged; stderr or the data says what.
+    /// Success, but part of the result is missing or damaged; stderr or the output says what.
     WithReservations,
     /// The program in the sandbox exited with this status.
     Exit(u8),
@@ -61,13 +61,13 @@ pub(crate) enum Kind {
     OutputClosed,
     /// The program in the sandbox did not run, or its end is unknown.
     NotRun,
-    /// A merge failed, whose status would tell the number of conflicts.
+    /// A merge failed; its status on success is a number of conflicts.
     NotMerged(u8),
-    /// A signal asked for the end.
-    Asked(u8),
+    /// A signal ended this program.
+    Interrupted(u8),
 }
 
-/// An error of a command: what happened, then what to do about it.
+/// Error of a command: what happened, and hints for the user.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) kind: Kind,
@@ -86,10 +86,10 @@ impl CommandError {
         Self { kind: Kind::Usage, ..Self::failed(message) }
     }
 
-    /// Creates the error for the end that a signal asked for.
-    pub(crate) fn asked(signal: i32) -> Self {
+    /// Creates the error for an end by a signal.
+    pub(crate) fn interrupted(signal: i32) -> Self {
         let signal = u8::try_from(signal).unwrap_or_default();
-        Self { kind: Kind::Asked(signal), ..Self::failed("interrupted") }
+        Self { kind: Kind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
     /// Sets the status of a command whose status is otherwise that of the program it runs.
@@ -119,7 +119,7 @@ impl CommandError {
         self.kind == Kind::NotMerged(NOT_TEXT)
     }
 
-    /// Adds what to do.
+    /// Adds a hint for the user.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self
@@ -140,9 +140,7 @@ impl CommandError {
             text::print_stderr(&format!("hint: {hint}"));
         }
         if self.hints.is_empty() {
-            text::print_stderr(
-                "hint: this was not expected; `workspace verify` tells whether the store is sound",
-            );
+            text::print_stderr("hint: this error is unexpected; `workspace verify` checks the store");
         }
     }
 }
@@ -162,7 +160,7 @@ impl From<TreeError> for CommandError {
     fn from(error: TreeError) -> Self {
         match error {
             TreeError::Store(error) => error.into(),
-            // Only imports make trees from what others give.
+            // Only imports create trees from foreign data.
             other => Self::failed(other.to_string()).hint("no directory can hold this; it was not imported"),
         }
     }
@@ -188,19 +186,19 @@ impl From<DirectoryError> for CommandError {
                 listed_paths(&paths)
             )),
             DirectoryError::Unsaved { .. } => {
-                failed.hint("`workspace snapshot` keeps it; `--force` writes over it")
+                failed.hint("`workspace snapshot` keeps it; `--force` overwrites it")
             }
             DirectoryError::NotEmpty { .. } => failed
                 .hint("give a new or empty directory, or one that was checked out or snapshotted before")
-                .hint("`--force` writes into this one: what is in the way is overwritten, other files stay"),
+                .hint("`--force` writes into this directory: entries in the way are overwritten, other files stay"),
             DirectoryError::Collision { .. } => {
-                failed.hint("check out on a filesystem that tells upper and lower case apart")
+                failed.hint("check out on a case-sensitive filesystem")
             }
             DirectoryError::TooDeep { .. } => {
                 failed.hint("move it up, or name it in a `.workspaceignore` file to leave it out")
             }
             DirectoryError::Incomplete { .. } => {
-                failed.hint("give yourself the right to read it (`chmod u+r`), or remove it")
+                failed.hint("make it readable (`chmod u+r`), or remove it")
             }
             DirectoryError::Io { source, .. } => failed.hint(io_hint(&source)),
             _ => failed,
@@ -208,7 +206,7 @@ impl From<DirectoryError> for CommandError {
     }
 }
 
-/// Paths one below the other, not too many.
+/// Formats paths as a list of limited length, one per line.
 pub(crate) fn listed_paths(paths: &[PathBuf]) -> String {
     const LISTED: usize = 10;
     let mut lines: Vec<String> =
@@ -227,14 +225,14 @@ impl From<ArchiveError> for CommandError {
             ArchiveError::Tree(error) => error.into(),
             ArchiveError::Write { source } => Self::output(&source),
             ArchiveError::NotAnArchive { .. } => {
-                failed.hint("what tar writes uncompressed is taken (ustar, GNU, pax): `tar -cf x.tar DIR`")
+                failed.hint("the archive must be an uncompressed tar (ustar, GNU or pax): `tar -cf x.tar DIR`")
             }
             ArchiveError::Malformed { .. } | ArchiveError::Truncated { .. } => {
-                failed.hint("nothing was imported; get or make the archive again")
+                failed.hint("nothing was imported; download or create the archive again")
             }
             ArchiveError::Read { source } => read_hint(failed, &source),
             ArchiveError::Refused { path, .. } if path.starts_with('/') => failed.hint(
-                "nothing was imported; make the archive without `-P`, or with `--transform='s,^/*,,S'` beside it",
+                "nothing was imported; create the archive without `-P`, or with `--transform='s,^/*,,S'` as well",
             ),
             ArchiveError::Refused { .. } => failed.hint("nothing was imported"),
             _ => failed,
@@ -245,7 +243,9 @@ impl From<ArchiveError> for CommandError {
 /// Adds a hint to an error of reading an archive, which may end in the middle of a file.
 fn read_hint(failed: CommandError, source: &io::Error) -> CommandError {
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => failed.hint("nothing was imported; get or make the archive again"),
+        io::ErrorKind::UnexpectedEof => {
+            failed.hint("nothing was imported; download or create the archive again")
+        }
         _ => failed.hint(io_hint(source)),
     }
 }
@@ -263,10 +263,10 @@ impl From<MountError> for CommandError {
     }
 }
 
-const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE choose a store; `workspace snapshot` makes one, in a \
+const CHOOSE_STORE: &str = "`--store DIR` or WORKSPACE_STORE selects a store; `workspace snapshot` creates one, in a \
      directory that is new or empty";
 
-/// Returns true if a file is in the place of the store's directory.
+/// Returns true if the path of the store is a file.
 fn is_no_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
 }
@@ -277,19 +277,19 @@ fn store_hint(error: &StoreError) -> Option<String> {
         StoreError::Io { source, .. } if is_no_directory(source) => CHOOSE_STORE,
         StoreError::NewerFormat { .. } => "use a newer version of `workspace`",
         StoreError::Busy { .. } => "try again when it is done",
-        StoreError::InUse { .. } => "end the processes that have it open, or use it where they do",
+        StoreError::InUse { .. } => "end the processes that have it open, or use it in their namespace",
         StoreError::UnknownSnapshot(_) => "`workspace log` lists the snapshots of this store",
         StoreError::ReferenceMoved { name, .. } => {
             return Some(format!(
-                "someone else moved it; look at `workspace log --ref {name}` and try again"
+                "another process moved it; look at `workspace log --ref {name}` and try again"
             ));
         }
         StoreError::BadReferenceName(_) => "for instance `main`, `release-1.2` or `runs/42`",
         StoreError::Index { .. } => "`workspace verify --repair` rebuilds the index",
-        StoreError::TooLarge(_) => "nothing was stored; give it in smaller parts",
+        StoreError::TooLarge(_) => "nothing was stored; split it into smaller parts",
         StoreError::Poisoned => "run `workspace verify`",
         StoreError::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            "the store can be read here, and not written; what writes needs it on a file system that can be written to"
+            "the store is on a read-only filesystem: commands that write need a writable one"
         }
         StoreError::Io { source, .. } => io_hint(source),
         error if error.is_corruption() => "`workspace verify` names every damaged path",
@@ -304,19 +304,17 @@ pub(crate) fn io_hint(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "nothing was lost; make room, for instance with `workspace gc`, and try again"
         }
-        io::ErrorKind::PermissionDenied => "check who owns it and its permission bits",
-        io::ErrorKind::ReadOnlyFilesystem => "give a place on a filesystem that can be written to",
-        io::ErrorKind::NotFound => "check how it is spelled; a relative path begins in the current directory",
+        io::ErrorKind::PermissionDenied => "check its owner and its permission bits",
+        io::ErrorKind::ReadOnlyFilesystem => "give a path on a writable filesystem",
+        io::ErrorKind::NotFound => "check the spelling; a relative path starts in the current directory",
         io::ErrorKind::NotADirectory => "give a directory",
-        io::ErrorKind::AlreadyExists => {
-            "something else has that name; give a directory, or a name that is free"
-        }
+        io::ErrorKind::AlreadyExists => "another entry has that name; give a directory, or an unused name",
         io::ErrorKind::IsADirectory => "give a file",
-        _ => "the system says no more here; its log (`dmesg`) may",
+        _ => "the system log (`dmesg`) may say more",
     }
 }
 
-/// Reports the end of a command and gives its status.
+/// Prints the error of a command, if it failed, and returns its exit status.
 pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
     ExitCode::from(match result {
         Ok(Outcome::Done) => DONE,
@@ -340,12 +338,12 @@ pub(crate) fn exit_code(result: Result<Outcome>) -> ExitCode {
                 error.print();
                 status
             }
-            Kind::Asked(signal) => BY_SIGNAL.saturating_add(signal),
+            Kind::Interrupted(signal) => BY_SIGNAL.saturating_add(signal),
         },
     })
 }
 
-/// Prints what the argument parser has to say: help, the version, or what is wrong.
+/// Prints help, version or usage error of the argument parser, and returns the exit status.
 pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -354,10 +352,10 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
     match printed {
-        // Help is data, and its reader may leave early too.
+        // The reader of help may close the pipe early, like that of other output.
         Err(closed) if closed.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         _ if !error.use_stderr() => ExitCode::from(DONE),
-        // Two would be the number of conflicts there.
+        // Status 2 would be a number of conflicts.
         _ if std::env::args_os().any(|word| word == "merge-file" || word == "merge-tree") => {
             ExitCode::from(MERGE_USAGE)
         }
@@ -365,10 +363,10 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Commands that run a program, which stands behind `--`.
+/// Commands that take a program after `--`.
 const RUNNING: [&str; 3] = ["run", "exec", "try"];
 
-/// Returns the line that was meant when a program was given without `--`.
+/// Returns the command line with the `--` that was forgotten before a program.
 fn separated(error: &clap::Error, words: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;

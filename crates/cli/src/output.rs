@@ -1,4 +1,4 @@
-//! The command's data: lines of text, or with `--json` one JSON object per line.
+//! Output of a command: lines of text, or with `--json` one JSON object per line.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 
-/// Stdout, or what stands in for it. Written through one buffer, which [`Output::finish`] empties.
+/// Buffered stdout or stderr. [`Output::finish`] flushes the buffer.
 pub(crate) struct Output {
     out: BufWriter<Box<dyn Write>>,
     json: bool,

@@ -1,4 +1,4 @@
-//! Progress bars, for work that takes more than a second and a person who watches.
+//! Progress bars on a terminal, for work that takes more than a second.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use workspace_state::Progress;
 
-/// Work that is done sooner shows nothing.
+/// Delay before a bar is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
@@ -61,7 +61,7 @@ impl Drop for Bar {
     fn drop(&mut self) {
         drop(self.done.take());
         if let Some(shows) = self.shows.take() {
-            // It only draws; nothing depends on how it ended.
+            // The thread only draws, so a panic in it is ignored.
             drop(shows.join());
         }
         self.bar.finish_and_clear();
@@ -71,7 +71,7 @@ impl Drop for Bar {
 /// Unit of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    /// Things, which the message names.
+    /// Items; the message names them.
     Count,
     Bytes,
 }
@@ -95,7 +95,7 @@ fn style(unit: Unit, with_total: bool) -> ProgressStyle {
     let plain = plain.with_key("per_sec", |state: &ProgressState, out: &mut dyn fmt::Write| {
         let rate = state.per_sec();
         let digits = usize::from(rate < 10.0);
-        // Writing into a line in memory does not fail.
+        // Writing to memory does not fail.
         let _ = write!(out, "{rate:.digits$}/s");
     });
     plain.progress_chars("=> ").tick_chars("-\\|/ ")

@@ -1,5 +1,6 @@
 //! The terminal that this program runs in.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
 use rustix::termios::{self, OptionalActions, Termios};
@@ -17,7 +18,14 @@ pub(crate) fn size() -> (u16, u16) {
     }
 }
 
-/// The terminal without a mind of its own: every key comes as it is pressed. As it was again when this is dropped, also
+/// Sets the variable TERM to the type of this terminal, unless it is set.
+pub(crate) fn set_term(envs: &mut BTreeMap<String, String>) {
+    if let Ok(term) = std::env::var("TERM") {
+        envs.entry("TERM".to_owned()).or_insert(term);
+    }
+}
+
+/// Raw mode of the terminal: every byte of input arrives unchanged and at once. Dropping it restores the former mode, also
 /// when the stack unwinds.
 pub(crate) struct Raw {
     before: Termios,

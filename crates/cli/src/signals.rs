@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CommandError, Result};
 
-/// Signals that ask this program to end.
+/// SIGINT, SIGTERM and SIGHUP.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -12,7 +12,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals, which do not end the program from now on.
+    /// Installs handlers, so that the signals do not end the program any more.
     pub(crate) fn new() -> Result<Self> {
         let take = |kind| signal(kind).map_err(|error| failed(&error));
         Ok(Self {
@@ -32,7 +32,8 @@ impl Signals {
     }
 }
 
+/// Creates the error for a signal handler that could not be installed.
 pub(crate) fn failed(error: &std::io::Error) -> CommandError {
-    CommandError::failed(format!("cannot take signals: {error}"))
+    CommandError::failed(format!("cannot handle signals: {error}"))
         .hint("the system may have run out of open files")
 }

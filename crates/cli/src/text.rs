@@ -1,7 +1,7 @@
 //! Text that is safe to put on a terminal.
 //!
-//! Names and messages come from whoever made a snapshot and may hold anything, control sequences included. Paths go
-//! through `quote_path` of the engine, everything else through here.
+//! Names and messages of snapshots are not trusted: they may contain control sequences. Paths are escaped by `quote_path`
+//! of the engine, all other text by this module.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};

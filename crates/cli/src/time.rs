@@ -1,4 +1,4 @@
-//! Times, as they are typed and as they are shown.
+//! Parses and formats times.
 
 use std::sync::LazyLock;
 use std::{env, fs};
@@ -15,8 +15,8 @@ pub(crate) const FORMS: &str =
 /// File with the machine's time zone.
 const LOCAL: &str = "/etc/localtime";
 
-/// The time zone of the user, or of the machine. Asking for it by name, which `TZ` needs, looks through the whole
-/// directory of zones; the file of the machine is read by itself.
+/// Time zone of the user, or of the machine. A lookup by name, for `TZ`, reads the whole directory of zones; the zone of
+/// the machine is one file.
 static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
@@ -41,7 +41,7 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
-/// Reads a time as it was typed. Ages count back from `now`.
+/// Parses a time that a user typed. Ages count back from `now`.
 pub(crate) fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
     let instant = parse_age(text, now).or_else(|| parse_instant(text, now))?;
     i64::try_from(instant.as_nanosecond()).ok().map(Timestamp)
@@ -73,7 +73,7 @@ fn parse_instant(text: &str, now: &Zoned) -> Option<Instant> {
     Some(civil.to_zoned(now.time_zone().clone()).ok()?.timestamp())
 }
 
-/// Returns the present, in the time zone of the user.
+/// Returns the current time in the time zone of the user.
 pub(crate) fn now() -> Zoned {
     Instant::now().to_zoned(ZONE.clone())
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(context: &mut Context, args: &Cat) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes a file without holding more than a piece of it.
+/// Writes a file chunk by chunk.
 fn stream(store: &Store, file: &FileNode, output: &mut Output) -> Result<()> {
     for extent in &file.extents {
         match extent {

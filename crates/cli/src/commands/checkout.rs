@@ -44,9 +44,10 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
 
 pub(super) fn summary(report: &CheckoutReport) -> String {
     if report.up_to_date {
-        return "already there; local changes, if any, were left alone (--force undoes them)".to_owned();
+        return "already checked out; local changes, if any, were left alone (--force undoes them)"
+            .to_owned();
     }
-    let resumed = if report.resumed { "finished what was interrupted: " } else { "" };
+    let resumed = if report.resumed { "finished an interrupted checkout: " } else { "" };
     format!(
         "{resumed}wrote {} ({}), removed {}",
         counted(report.written, "entry", "entries"),

@@ -14,15 +14,15 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::fields;
 use crate::output::Output;
-use side::{Name, Side};
+use side::{Side, SideSource};
 
-/// Lines around a change in a patch, as everyone has them.
+/// Number of context lines in a patch, as in git.
 const CONTEXT: usize = 3;
 
 pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let store = context.store()?;
-    // Both names are looked up before a directory is read for nothing.
-    let (a, b) = (Name::resolve(&store, &args.a)?, Name::resolve(&store, &args.b)?);
+    // Both names are resolved before a directory is read.
+    let (a, b) = (SideSource::resolve(&store, &args.a)?, SideSource::resolve(&store, &args.b)?);
     let from = Side::open(&store, &a, !args.no_ignore, &context.progress)?;
     let to = Side::open(&store, &b, !args.no_ignore, &context.progress)?;
     let output = &mut context.output;
@@ -101,7 +101,7 @@ fn code(kind: &DifferenceKind) -> ChangeCode {
     }
 }
 
-/// Returns the name of a change, padded to a column.
+/// Returns the name of a change, padded to the width of the column.
 pub(super) fn word(change: ChangeCode) -> &'static str {
     match change {
         ChangeCode::Added => "added        ",
@@ -130,7 +130,7 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
     }
 }
 
-/// Formats a path, with a slash if it is a directory. That of the root is empty.
+/// Formats a path, with a slash if it is a directory. An empty path is the root.
 pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
     match path {
         b"" => "./".to_owned(),
@@ -138,7 +138,7 @@ pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
     }
 }
 
-/// Returns the bits before and after, where they are what changed.
+/// Formats the old and the new mode, if they differ.
 fn modes(difference: &Difference) -> String {
     match (&difference.old, &difference.new) {
         (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {
@@ -152,7 +152,7 @@ pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT)?;
         if output.json() {
-            // A patch of lines that are no text cannot be JSON without loss; `--patch` alone prints it as it is.
+            // Bytes that are not UTF-8 are replaced in JSON; `--patch` without `--json` prints them unchanged.
             let text = String::from_utf8_lossy(&patch.to_bytes()).into_owned();
             let fields = DifferenceFields { patch: Some(text), ..DifferenceFields::new(&difference) };
             output.record(&fields)?;

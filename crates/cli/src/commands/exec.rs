@@ -8,15 +8,15 @@ use workspace_api::processes::BackgroundCommand;
 use crate::args::Exec;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::output::End;
-use crate::remote::process::{self, Asked, CommandOptions, Over};
-use crate::remote::{Client, ServerUrl, block_on, find, program, terminal};
+use crate::remote::{Client, CommandOptions, RemoteCommand, ServerUrl, block_on, find, program, terminal};
+use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal, attach};
 use crate::signals::Signals;
+use crate::stdin::stdin;
 use crate::text;
 
 /// Exit status of a command that timed out, as with `timeout`.
 const TIMED_OUT: u8 = 124;
-/// Exit status of a program that a signal ended, minus the signal's number.
+/// Offset of the exit status of a program that a signal ended.
 const BY_SIGNAL: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
@@ -31,26 +31,44 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     let sandbox = find(client, &args.sandbox).await?;
     let (line, cwd, envs) = (program(&args.words), args.cwd.clone(), pairs(&args.envs));
     if args.terminal {
-        return in_terminal(
-            client,
-            &sandbox,
-            &terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None },
-        )
-        .await;
+        let options = terminal::TerminalOptions { line: Some(line), cwd, envs, shell: None };
+        return Ok(outcome(&terminal::run(client, &sandbox, options).await?));
     }
-    // From the start: an interruption between start and attendance would leave the command alone.
-    let mut signals = if args.detach { None } else { Some(Signals::new()?) };
-    let (timeout, stdin, unread) = (milliseconds(args.timeout), args.interactive, args.detach);
-    let options = CommandOptions { line, cwd, envs, timeout, stdin, unread };
-    let command = process::start(client, &sandbox, &options).await?;
-    let Some(signals) = &mut signals else { return started(context, &command) };
-    let names = (sandbox.as_str(), command.as_str());
-    match process::attend(client, names, args.interactive, (signals, Asked::PassOn), &mut context.output)
-        .await?
-    {
-        Over::Ended(end) => outcome(&end),
-        Over::Asked(signal) => Err(CommandError::asked(signal)),
+    let options = CommandOptions {
+        line,
+        cwd,
+        envs,
+        timeout: milliseconds(args.timeout),
+        stdin: args.interactive,
+        unread: args.detach,
+    };
+    if args.detach {
+        let command = RemoteCommand::start(client, &sandbox, options).await?;
+        return started(context, &command.id);
     }
+    let signals = &mut Signals::new()?;
+    let end = run_attached(context, client, &sandbox, options, (signals, OnSignal::Forward)).await?;
+    Ok(outcome(&end))
+}
+
+/// Runs a command that is connected with this program to its end.
+pub(super) async fn run_attached(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    options: CommandOptions,
+    (signals, on_signal): (&mut Signals, OnSignal),
+) -> Result<End> {
+    let mut stdin = options.stdin.then(stdin);
+    let command = RemoteCommand::start(client, sandbox, options).await?;
+    let attachment = Attachment {
+        stdin: stdin.as_mut(),
+        destination: Destination::Streams(&mut context.output, OnClosedStdout::Stop),
+        signals,
+        on_signal,
+        timeout: None,
+    };
+    attach(&command, command.output(), attachment).await
 }
 
 fn started(context: &mut Context, command: &str) -> Result<Outcome> {
@@ -62,22 +80,10 @@ fn started(context: &mut Context, command: &str) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Connects this terminal with one in the sandbox.
-pub(super) async fn in_terminal(
-    client: &Client,
-    sandbox: &str,
-    options: &terminal::TerminalOptions,
-) -> Result<Outcome> {
-    match terminal::run(client, sandbox, options).await? {
-        Ok(code) => Ok(Outcome::Exit(status(code))),
-        Err(signal) => Err(CommandError::asked(signal)),
-    }
-}
-
-/// Maps the end of a command to the outcome of this program.
-pub(super) fn outcome(end: &End) -> Result<Outcome> {
+/// Maps the end of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
+pub(super) fn outcome(end: &End) -> Outcome {
     explain(end.failed.as_deref(), end.timed_out);
-    Ok(ended(end.exit_code, end.timed_out))
+    ended(end.exit_code, end.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
@@ -86,7 +92,9 @@ pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
         text::print_stderr(&format!("error: {why}"));
     }
     if timed_out {
-        text::print_stderr("error: its time was up, and it was ended\nhint: `--timeout` gives it more");
+        text::print_stderr(
+            "error: the program timed out and was ended\nhint: `--timeout` gives it more time",
+        );
     }
 }
 
@@ -113,7 +121,7 @@ pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
 /// Refuses `--json` for commands whose output is that of another program.
 pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
-        return Err(CommandError::usage(format!("{what} is not JSON")).hint("leave `--json` away"));
+        return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }
     Ok(())
 }

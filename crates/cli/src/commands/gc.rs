@@ -43,8 +43,7 @@ pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Creates the error for a collection that another one excludes. Snapshots that the rules remove are gone by
-/// then.
+/// Creates the error for a collection while another one runs. Snapshots that the rules remove are already removed.
 fn refused(error: StoreError, removed: &[SnapshotId]) -> CommandError {
     let is_refusal = matches!(error, StoreError::Refused(_));
     let failed = CommandError::from(error);
@@ -92,7 +91,7 @@ fn print_removed(output: &mut Output, plan: Option<&RetentionPlan>, dry_run: boo
         output.line(format!("{verb} snapshot {}  {time}  {message}", snapshot.id).trim_end())?;
     }
     if dry_run && !plan.remove.is_empty() {
-        output.line("what only these snapshots hold is not counted below")?;
+        output.line("content that only these snapshots have is not counted below")?;
     }
     Ok(())
 }
@@ -111,7 +110,7 @@ fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
     ))?;
     if report.condemned_bytes > 0 {
         let waiting = shown_bytes(report.condemned_bytes);
-        output.line(format_args!("waiting   {waiting}, until those who may use it are done"))?;
+        output.line(format_args!("waiting   {waiting}, until processes that may use it have ended"))?;
     }
     if dry_run {
         return output.line("nothing was removed: this was a dry run");

@@ -13,7 +13,7 @@ pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
         terminal::TerminalOptions { shell: args.shell.clone(), line: None, cwd: args.cwd.clone(), envs };
     let connected = async {
         let sandbox = find(&client, &args.sandbox).await?;
-        super::exec::in_terminal(&client, &sandbox, &options).await
+        Ok(super::exec::outcome(&terminal::run(&client, &sandbox, options).await?))
     };
     block_on(connected).map_err(CommandError::not_run)
 }

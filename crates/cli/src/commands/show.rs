@@ -12,7 +12,7 @@ use crate::text::{counted, shown_text};
 use crate::{names, time};
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShowFields<'a> {
     #[serde(flatten)]
     snapshot: SnapshotFields<'a>,
     entries: u64,
@@ -28,7 +28,7 @@ pub(crate) fn run(context: &mut Context, args: &Show) -> Result<Outcome> {
     same_tree.retain(|id| *id != snapshot.id);
     if context.output.json() {
         let fields = SnapshotFields::new(&snapshot, references.of(&snapshot.id));
-        context.output.record(&Shown { snapshot: fields, entries, same_tree: &same_tree })?;
+        context.output.record(&ShowFields { snapshot: fields, entries, same_tree: &same_tree })?;
     } else {
         print(&mut context.output, &snapshot, &references.of(&snapshot.id), entries, &same_tree)?;
     }

@@ -22,7 +22,7 @@ pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     })?;
     let Some((health, ready)) = answers else {
         return Err(CommandError::failed(format!(
-            "what answers at {} is no workspace server",
+            "the program at {} is not a workspace server",
             client.server.url
         ))
         .hint("check --server or WORKSPACE_SERVER"));

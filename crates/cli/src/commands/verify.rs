@@ -21,7 +21,7 @@ struct Report<'a> {
     /// Records that the repair lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<&'a Loss>,
-    /// Rows of the index that the repair set right.
+    /// Rows of the index that the repair corrected.
     #[serde(skip_serializing_if = "Option::is_none")]
     mended: Option<Vec<DamageFields<'a>>>,
     /// Directory of the index as it was before the repair, if it was kept.
@@ -77,10 +77,10 @@ fn warn_of_loss(rebuilt: &RebuildReport) {
 }
 
 fn warn(report: &VerifyReport, repaired: bool) {
-    let places = counted(report.damage.len() as u64, "damaged place", "damaged places");
+    let places = counted(report.damage.len() as u64, "damaged path", "damaged paths");
     if repaired {
         print_stderr(&format!(
-            "warning: {places} could not be repaired: what belongs there is not in the packs any more"
+            "warning: {places} could not be repaired: the content is not in the packs any more"
         ));
         print_stderr("hint: `workspace snapshot` of a directory that still has the content stores it again");
         print_stderr("hint: `workspace rm` gives up a damaged snapshot");

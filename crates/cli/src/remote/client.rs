@@ -15,15 +15,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use workspace_api::error_codes;
+use workspace_api::system::Health;
 
 use super::stream::Stream;
 use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
 
-/// Longest `Retry-After` that is waited for.
+/// Maximum `Retry-After` that the client waits for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
-/// Shortest wait that is announced.
+/// Minimum wait that is announced on stderr.
 const ANNOUNCED_WAIT: Duration = Duration::from_secs(2);
 
 /// Size of a chunk of an upload in bytes.
@@ -33,7 +34,7 @@ const CHUNKS_QUEUED: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// A server.
+/// Client of a server.
 pub(crate) struct Client {
     pub(crate) server: ServerUrl,
     /// Idle connection for the next request.
@@ -75,8 +76,7 @@ impl Client {
         self.ask(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
     }
 
-    /// Sends a request, again after a wait when the server says that the key's rate is used up. An empty response reads
-    /// as `null`.
+    /// Sends a request. After a rate limit error, waits and sends it again. An empty response is parsed as `null`.
     async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -92,7 +92,10 @@ impl Client {
                 return Err(failure);
             };
             if wait >= ANNOUNCED_WAIT {
-                text::print_stderr(&format!("note: the key's rate is used up; waiting {} s", wait.as_secs()));
+                text::print_stderr(&format!(
+                    "note: the rate limit of the key is reached; waiting {} s",
+                    wait.as_secs()
+                ));
             }
             tokio::time::sleep(wait).await;
         }
@@ -113,14 +116,20 @@ impl Client {
 
     /// Sends a GET request and parses the response whatever its status. `None` if it is JSON of another shape.
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
-        let (response, _) = self.send(&Method::GET, path, None, None).await?;
+        let (response, sender) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
         let bytes = collected(response).await?;
+        *self.idle.borrow_mut() = Some(sender);
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.is_data() => Ok(None),
             Err(_) => Err(RequestError::Api(Box::new(ApiError::new(status, None, &bytes)))),
         }
+    }
+
+    /// Returns false if nothing listens at the address, or another program than a workspace server.
+    pub(crate) async fn is_workspace_server(&self) -> bool {
+        matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
     }
 
     /// Opens a stream on a connection of its own.
@@ -190,7 +199,7 @@ impl Client {
         {
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, sender)),
-                // The server closed the connection meanwhile, and has seen nothing of the request.
+                // The server had closed the idle connection, and has not received the request.
                 Err(mut failed) => match failed.take_message() {
                     Some(request) => return self.send_anew(request).await,
                     None => return Err(RequestError::Disconnected(failed.into_error().to_string())),
@@ -209,7 +218,7 @@ impl Client {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
-            // The request that waits for a response gets the error.
+            // The error is also returned by the request that waits for a response.
             drop(connection.await);
         });
         let response = sender.send_request(request).await.map_err(lost)?;
@@ -256,7 +265,7 @@ impl Client {
     }
 }
 
-/// Returns the content of a source as a stream. Reading may block, so it happens in a thread.
+/// Returns the content of a source as a stream. It is read in a thread, because reads may block.
 fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
     let (sender, receiver) = mpsc::channel(CHUNKS_QUEUED);
     std::thread::spawn(move || {
@@ -293,7 +302,7 @@ fn json(body: &impl Serialize) -> Result<Bytes, RequestError> {
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
     serde_json::from_slice(bytes).map_err(|error| match error.is_data() {
         true => RequestError::Malformed(error.to_string()),
-        false => RequestError::Disconnected(format!("an answer is not JSON: {error}")),
+        false => RequestError::Disconnected(format!("a response is not JSON: {error}")),
     })
 }
 

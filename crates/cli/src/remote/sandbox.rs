@@ -1,4 +1,4 @@
-//! Sandboxes by name.
+//! Finds sandboxes by id or name.
 
 use workspace_api::sandboxes::{Sandbox, SandboxList};
 
@@ -35,8 +35,8 @@ pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
         [id] => Ok((*id).to_owned()),
         [] => Err(CommandError::failed(format!("there is no sandbox `{given}`"))
             .hint("`workspace ps` lists your sandboxes")),
-        several => Err(CommandError::failed(format!("`{given}` may be any of {} sandboxes", several.len()))
-            .hint(format!("give more of the id: {}", several.join(", ")))),
+        several => Err(CommandError::failed(format!("`{given}` matches {} sandboxes", several.len()))
+            .hint(format!("give more digits of the id: {}", several.join(", ")))),
     }
 }
 

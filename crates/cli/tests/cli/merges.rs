@@ -56,7 +56,7 @@ fn conflicts_are_counted_shown_and_told() {
     }
     let both = merge(&place, &["-p", "--union"], &names);
     assert_eq!((both.status, both.stdout.as_str()), (0, "{\"count\":2}\n{\"count\":3}"));
-    assert!(both.stderr.contains("may be no valid json"), "{}", both.stderr);
+    assert!(both.stderr.contains("may not be valid json"), "{}", both.stderr);
     let told = place.run(&["--json", "merge-file", "ours.json", "base.json", "theirs.json"]);
     let told: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
     assert_eq!((&told["conflicts"], &told["strategy"]), (&1.into(), &"json".into()));

@@ -1,5 +1,5 @@
-//! `workspace try` at the real path of a directory, as whoever runs the tests and, if that is the superuser, as an ordinary
-//! user too.
+//! `workspace try` at the real path of a directory, as the user who runs the tests and, if that is root, also as an ordinary
+//! user.
 
 use std::fs;
 use std::io::Write as _;
@@ -137,7 +137,7 @@ fn scripts_with_absolute_paths_and_tools_of_the_home_run() {
         let ran = user.tries("project", &[], "venv/bin/tool && PATH=$HOME/bin:$PATH own-tool");
         ok(&ran);
         assert_eq!(ran.stdout, "in the environment\nused\n");
-        assert!(ran.stderr.contains("what was written to your home directory is dropped"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("changes in your home directory are dropped"), "{}", ran.stderr);
         assert!(!user.place.path("home/cache").exists());
         user.is_clean();
     }
@@ -269,7 +269,7 @@ fn changes_of_others_meanwhile_are_not_overwritten() {
         let ran = Ran::of(&wait(child));
         assert_eq!(ran.status, 125, "{}", ran.stderr);
         assert!(
-            ran.stderr.contains("changed meanwhile") && ran.stderr.contains("README.md"),
+            ran.stderr.contains("conflicting changes") && ran.stderr.contains("README.md"),
             "{}",
             ran.stderr
         );
@@ -591,11 +591,7 @@ fn set_user_id_bits_are_kept_only_where_they_were() {
         );
         ok(&ran);
         for name in ["new", "plain"] {
-            assert!(
-                ran.stderr.contains(&format!("of {name} this is not kept: its set-user-id")),
-                "{}",
-                ran.stderr
-            );
+            assert!(ran.stderr.contains(&format!("{name} loses its set-user-id")), "{}", ran.stderr);
         }
         for (name, mode) in [("old", 0o4711), ("new", 0o755), ("plain", 0o744)] {
             let found = fs::metadata(user.place.path("project").join(name)).unwrap().mode() & 0o7777;

@@ -161,9 +161,9 @@ fn a_template_is_imported_used_and_removed() {
     assert!(twice.stderr.contains("`workspace template rm team/busybox:1`"), "{}", twice.stderr);
     let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
     assert!(broken.status == 1 && broken.stderr.contains("not usable"), "{}", broken.stderr);
-    assert!(broken.stderr.contains("hint: what is taken: a tar"), "{}", broken.stderr);
+    assert!(broken.stderr.contains("hint: accepted: a tar"), "{}", broken.stderr);
     let missing = server.run(&["template", "import", "missing", "/no/such/file"]);
-    assert!(missing.stderr.contains("hint: check how it is spelled"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("hint: check the spelling"), "{}", missing.stderr);
     server.ok(&["template", "rm", "team/busybox:1"]);
     assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
 }

@@ -96,7 +96,7 @@ fn a_repair_says_what_it_did_and_what_it_could_not() {
     assert!(ran.stdout.starts_with("rebuilt the index from the packs: "), "{}", ran.stdout);
     assert!(ran.stdout.contains(" objects, 1 snapshot, 0 references, 0 episodes\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains(&format!("damaged  snapshot {id}  src/data: ")), "{}", ran.stdout);
-    assert!(ran.stderr.contains("warning: 1 damaged place could not be repaired"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("warning: 1 damaged path could not be repaired"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("--repair"), "it was done: {}", ran.stderr);
     // As the hint says.
     place.ok(&["snapshot", "project"]);

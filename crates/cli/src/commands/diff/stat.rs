@@ -1,4 +1,4 @@
-//! Numbers about a diff: lines and sizes of each change, risks, sums.
+//! Statistics of a diff: lines and sizes of each change, risks, totals.
 
 use workspace_state::{ContentCode, EntryCode, EntryInsight, InsightDiff, RiskNote, Totals, quote_path};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::text::{counted, shown_bytes};
 
-/// Prints a line per change, then the sums.
+/// Prints a line per change, then the totals.
 pub(super) fn print(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     if output.json() {
         insight.entries.iter().try_for_each(|entry| output.record(entry))?;

@@ -1,4 +1,4 @@
-//! The user's `git`, as a program: it knows every repository format and the user's settings.
+//! Runs the program `git`, which supports every repository format and the settings of the user.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use crate::error::{CommandError, Result, io_hint};
 
-/// Hint for output of git that a sound repository does not cause.
+/// Hint for a repository that is damaged.
 pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
 
 /// A repository.
@@ -77,13 +77,13 @@ impl Repository {
     }
 
     /// Starts a process that reads objects.
-    pub(super) fn objects(&self) -> Result<Answers> {
+    pub(super) fn objects(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
         match (process.stdin.take(), process.stdout.take()) {
             (Some(questions), Some(answers)) => {
-                Ok(Answers { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
+                Ok(CatFile { process, questions, answers: BufReader::with_capacity(128 << 10, answers) })
             }
             _ => unreachable!("both were asked for"),
         }
@@ -119,8 +119,8 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     }
 }
 
-/// `git cat-file --batch`: one question at a time, each answered completely before the next.
-pub(super) struct Answers {
+/// `git cat-file --batch`: one request at a time; its response is read before the next request.
+pub(super) struct CatFile {
     process: Child,
     questions: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -144,7 +144,7 @@ impl Kind {
     }
 }
 
-impl Answers {
+impl CatFile {
     /// Reads a whole object.
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
@@ -197,9 +197,9 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for CatFile {
     fn drop(&mut self) {
-        // It would end by itself once its input is closed; nothing it does needs to be finished.
+        // It only reads, so it can be killed.
         drop(self.process.kill());
         drop(self.process.wait());
     }

@@ -18,9 +18,9 @@ use crate::output::Output;
 use crate::remote::{Client, RequestError, find, with_client};
 use crate::text::print_stderr;
 
-/// Largest number of changes in one response.
+/// Maximum number of changes in one response.
 const LIMIT: usize = 10_000;
-/// Header that says whether a patch is truncated.
+/// Header of a patch that is truncated.
 const TRUNCATED: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
@@ -54,12 +54,12 @@ fn told_in_full(is_short: bool) -> Outcome {
     Outcome::with_reservations_if(is_short)
 }
 
-/// Returns the diff as the type that local diffs have, which has the same form in JSON.
+/// Converts the diff to the type of local diffs, which has the same JSON.
 fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
     let same = serde_json::to_value(diff).and_then(serde_json::from_value);
     same.map_err(|error| {
-        CommandError::failed(format!("the server's answer is not understood: {error}"))
-            .hint("it may be newer than this command; `--json` prints the answer")
+        CommandError::failed(format!("cannot parse the response of the server: {error}"))
+            .hint("the server may be newer than this command; `--json` prints the response")
     })
 }
 
@@ -84,7 +84,7 @@ fn print(output: &mut Output, entry: &Difference) -> Result<()> {
     }
 }
 
-/// Returns the bytes of a path, which are quoted again before they are printed.
+/// Returns the unquoted bytes of a path.
 fn unquoted(path: &str) -> Cow<'_, [u8]> {
     unquote_path(path).unwrap_or(Cow::Borrowed(path.as_bytes()))
 }

@@ -38,7 +38,7 @@ pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outc
     show(context, &made, |made| vec![made.snapshot.id.clone()])
 }
 
-/// Names what the server left out.
+/// Prints entries that the server skipped.
 pub(super) fn warn(skipped: &[SkippedEntry]) {
     for SkippedEntry { path, reason } in skipped {
         print_stderr(&format!("warning: skipped {path}: {reason}"));

@@ -1,4 +1,4 @@
-//! `workspace sandbox create`, from nothing, a snapshot or a directory
+//! `workspace sandbox create`
 
 use std::io::{self, BufWriter, Read, Write as _};
 use std::path::Path;
@@ -54,10 +54,10 @@ fn name(value: &impl ValueEnum) -> Option<String> {
 
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
-/// Packs a tree into an archive in a thread, as it is read.
+/// Packs a tree into an archive in a thread, while it is uploaded.
 fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
-        CommandError::failed(format!("cannot pass on an archive: {error}")).hint(io_hint(&error))
+        CommandError::failed(format!("cannot send an archive: {error}")).hint(io_hint(&error))
     })?;
     let packing = thread::spawn(move || {
         let mut writer = BufWriter::with_capacity(PIECE, writer);

@@ -1,8 +1,8 @@
-//! Files and directories that a tried program does not get to see.
+//! Files and directories that are hidden from the program.
 //!
-//! The list is of places where keys, tokens and passwords are by convention. A symlink among them hides what it leads to.
-//! What is hidden is hidden in all mounts of its filesystem. The search is bounded: no directory is read deeper than its names, and
-//! no more than [`NAMES`] of them.
+//! The list has the conventional paths of keys, tokens and passwords. The target of a symlink is hidden, too. A file is hidden
+//! in all mounts of its filesystem. The search is bounded: directories are not read recursively, and at most [`NAMES`] entries
+//! of each are examined.
 
 mod mounts;
 mod sockets;
@@ -17,14 +17,14 @@ use crate::text::print_stderr;
 use mounts::MountTable;
 pub(super) use variables::{hides_variable, left_outside};
 
-/// Largest number of entries of a directory that are examined.
+/// Maximum number of entries of a directory that are examined.
 const NAMES: usize = 10_000;
-/// Largest number of bytes read from `/etc/passwd`.
+/// Maximum number of bytes that are read from `/etc/passwd`.
 const ACCOUNTS: u64 = 1 << 20;
-/// First id of people.
+/// First user id of people.
 const PEOPLE: u32 = 1_000;
 
-/// Below a home. A component that ends with `*` stands for all names that begin so.
+/// Secret paths below a home directory. A component that ends with `*` matches all names with that prefix.
 const IN_HOME: &[&str] = &[
     ".Xauthority",
     ".ICEauthority",
@@ -164,7 +164,7 @@ const IN_HOME: &[&str] = &[
     ".var/app",
 ];
 
-/// On the system.
+/// Secret paths of the system.
 const ON_SYSTEM: &[&str] = &[
     "/boot/grub*/user.cfg",
     "/etc/NetworkManager/system-connections",
@@ -216,35 +216,35 @@ const ON_SYSTEM: &[&str] = &[
     "/var/spool/postfix",
 ];
 
-/// Shown though it is below something hidden: programs that many install there.
+/// Paths below hidden ones that are visible: common locations of programs.
 const SHOWN: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 
-/// Largest number of sockets that are hidden, and of further paths of hidden files.
+/// Maximum number of sockets that are hidden, and of further paths of hidden files.
 const MORE: usize = 1_000;
 
 /// User whose secrets are searched for.
 pub(super) struct Owner<'a> {
-    /// The directory that `HOME` names, and that of the account, each without symlinks.
+    /// `HOME` and the home directory of the account, with symlinks resolved.
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
     pub(super) own: &'a [PathBuf],
-    /// The directory that is tried on. What is in it is seen, also what a variable or a link leads to.
+    /// Directory of the trial. Its files are visible, also if a variable or symlink leads to them.
     pub(super) directory: Option<&'a Path>,
-    /// Directories of which the program sees nothing, or a copy in which no socket answers.
+    /// Directories that are private to the program or overlays, in which sockets of the machine do not work.
     pub(super) without_sockets: &'a [PathBuf],
 }
 
-/// Paths that are hidden, without symlinks, and those below them that are shown all the same.
+/// Hidden paths, with symlinks resolved, and visible paths below them.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) shown: BTreeSet<PathBuf>,
-    /// Sockets of the machine, of which some are among the hidden: in an overlay none answers, and none needs to be hidden.
+    /// Sockets of the machine. In an overlay they do not work, so they are only hidden elsewhere.
     pub(super) sockets: BTreeSet<PathBuf>,
 }
 
 impl Secrets {
-    /// Looks for what is there.
+    /// Finds the secrets that exist.
     pub(super) fn find(owner: &Owner<'_>, show: &[PathBuf], hide: &[PathBuf]) -> Self {
         let mut secrets = Self::default();
         for home in owner.homes {
@@ -268,7 +268,7 @@ impl Secrets {
         for path in SHOWN.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.insert(path);
         }
-        // One's own home is seen, wherever it is.
+        // The home directory of the user is visible, wherever it is.
         secrets.hidden.retain(|path| path.parent().is_some() && !owner.homes.contains(path));
         secrets.shown.extend(owner.homes.iter().cloned());
         let show: Vec<PathBuf> = show.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
@@ -289,7 +289,7 @@ impl Secrets {
         secrets
     }
 
-    /// Tells if a path is hidden, itself or by what it is in.
+    /// Returns true if a path or one of its parents is hidden.
     pub(super) fn hides(&self, path: &Path) -> bool {
         let nearest = |paths: &BTreeSet<PathBuf>| {
             paths.iter().filter(|it| path.starts_with(it)).map(|it| it.components().count()).max()
@@ -298,7 +298,7 @@ impl Secrets {
     }
 
     fn hide(&mut self, path: &Path) {
-        // What is a symlink leads to what is hidden; what leads nowhere tells nothing.
+        // The target of a symlink is hidden; a dangling symlink has no content.
         if let Ok(path) = fs::canonicalize(path) {
             self.hidden.insert(path);
         }
@@ -323,8 +323,8 @@ impl Secrets {
         }
     }
 
-    /// Hides what a variable or a link leads to, which can be anything: nothing that holds a home, no directory of the system, and
-    /// no device.
+    /// Hides the target of a variable or symlink, which can be any path: except parents of a home, directories of the system, and
+    /// devices.
     fn hide_target(&mut self, path: &Path, owner: &Owner<'_>) {
         let Ok(path) = fs::canonicalize(path) else { return };
         let holds_homes = owner.homes.iter().any(|home| home.starts_with(&path));
@@ -335,7 +335,7 @@ impl Secrets {
         }
     }
 
-    /// Hides what the symlinks in hidden directories of homes lead to, like keys that are kept in a repository.
+    /// Hides the targets of symlinks in hidden directories of homes, such as keys that are kept in a repository.
     fn hide_link_targets(&mut self, owner: &Owner<'_>, show: &[PathBuf]) {
         let in_home =
             |path: &&PathBuf| owner.homes.iter().any(|home| *path != home && path.starts_with(home));
@@ -390,7 +390,7 @@ impl Secrets {
     }
 }
 
-/// Names in a directory that begin so. Public keys are left out.
+/// Returns the names in a directory with a prefix, except public keys.
 fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten().take(NAMES);
     let matching = names.filter(|entry| {
@@ -401,12 +401,12 @@ fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
     matching.map(|entry| entry.path()).collect()
 }
 
-/// Tells if a file is one of the system's own, to which something in a profile of a browser may lead.
+/// Returns true for a file of the system, to which a symlink in a browser profile may lead.
 fn is_systems(path: &Path) -> bool {
     ["/usr", "/bin", "/lib", "/lib64", "/opt", "/etc", "/snap", "/nix"].iter().any(|it| path.starts_with(it))
 }
 
-/// Homes of other people that are not below `/home`, as `/etc/passwd` knows them.
+/// Returns home directories of other users in `/etc/passwd` that are not below `/home`.
 fn other_homes(own: &[PathBuf]) -> Vec<PathBuf> {
     let mut text = Vec::new();
     let read = fs::File::open("/etc/passwd").and_then(|file| file.take(ACCOUNTS).read_to_end(&mut text));
@@ -430,7 +430,7 @@ fn homes_of_people(accounts: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Returns the home that `/etc/passwd` has for a user.
+/// Returns the home directory of a user in `/etc/passwd`.
 pub(super) fn account_home(user: u32) -> Option<PathBuf> {
     let mut text = Vec::new();
     fs::File::open("/etc/passwd").ok()?.take(ACCOUNTS).read_to_end(&mut text).ok()?;

@@ -1,7 +1,7 @@
 //! The changes of a trial, read from the upper directory of its overlay.
 //!
-//! Nothing writes there any more, and nobody else may enter it, so plain paths lead to what was found. The directory that was
-//! tried on is in use: it is looked at through descriptors, and no symlink in it is followed.
+//! No process writes to the upper any more, and other users have no access, so plain paths are safe. The directory of the
+//! trial is in use: it is read through file descriptors, and no symlink in it is followed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, OsStr};
@@ -19,14 +19,14 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::Cancel;
 
-/// Beginning of the names of the kernel's own notes on an upper.
+/// Prefix of the attributes that the kernel sets in an upper.
 const OWN: &[u8] = b"user.overlay.";
-/// Prefix of escaped attributes, which a program set itself.
+/// Prefix of escaped attributes, which the program set itself.
 const ESCAPED: &[u8] = b"user.overlay.overlay.";
-/// Attribute with the mode of what was closed to its owner, in a name that no program can give. It tells the mode when an
-/// upper is read a second time.
+/// Attribute with the former mode of an entry that its owner could not read, for a second read of the upper. No program can
+/// set an attribute of this name.
 const CLOSED_MODE: &str = "user.overlay.workspace-mode";
-/// Access control lists: without them the bits for the group would let more users in.
+/// Access control lists. Without them the group bits would grant access to more users.
 pub(super) const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 const SET_ID: u32 = 0o6000;
 const COMPARED: usize = 64 << 10;
@@ -36,17 +36,17 @@ const COMPARED: usize = 64 << 10;
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// True if the kernel copied it from the directory: it was there, or a file that was is moved or linked here.
+    /// True if the kernel copied it up: it existed in the directory, or an existing file was moved or linked here.
     pub(super) copied_up: bool,
-    /// True for a removal because the program made the directory that it is in anew.
+    /// True for a removal because the program replaced the parent directory.
     #[serde(default)]
     pub(super) below_opaque: bool,
-    /// File that was there when all changes were checked.
+    /// File at the path when the changes were checked.
     #[serde(default)]
     pub(super) before: Option<Identity>,
 }
 
-/// Properties of a file that stay when another name of it is written or removed.
+/// Properties of a file that do not change when another hard link is written or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     inode: u64,
@@ -79,7 +79,7 @@ pub(super) enum Kind {
     Remove,
     Directory(Attributes),
     File(Attributes),
-    /// A name of a file that has another one, which comes before it or was there before.
+    /// Hard link to a file that comes before it or existed before.
     Link(Vec<u8>),
     Symlink(Vec<u8>),
     Fifo(Attributes),
@@ -94,25 +94,25 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Changes, and the rest.
+/// Content of an upper.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Parents before what is in them.
+pub(super) struct UpperContent {
+    /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
-    /// Paths that cannot be kept, and why.
+    /// Paths that cannot be kept, with reasons.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
-    /// Paths of which something is not kept, and what.
+    /// Paths that lose a property, with its name.
     pub(super) notes: Vec<(Vec<u8>, String)>,
     /// Modes of files and directories of the upper before they were opened, by inode.
     modes: HashMap<u64, u32>,
 }
 
-/// The directory that was tried on.
-pub(super) struct Target {
+/// Directory of the trial.
+pub(super) struct TargetDir {
     root: OwnedFd,
 }
 
-impl Target {
+impl TargetDir {
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self { root: openat(CWD, directory, flags, Mode::empty())? })
@@ -135,7 +135,7 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.open_at(path, flags) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            // One that may be entered and not listed.
+            // A directory that can be entered, but not listed.
             Err(Errno::ACCESS) => {
                 match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC) {
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -151,7 +151,7 @@ impl Target {
         openat2(&self.root, OsStr::from_bytes(path), flags, Mode::empty(), how)
     }
 
-    /// Opens a file to be read; no other kind waits for anybody.
+    /// Opens a regular file for reading, without blocking on a fifo.
     pub(super) fn file(&self, path: &[u8]) -> io::Result<fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(self.open_at(path, flags)?.into())
@@ -172,7 +172,7 @@ impl Target {
         Ok(rustix::fs::readlinkat(&parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
     }
 
-    /// Names in a directory; none in what is no directory.
+    /// Returns the names in a directory; none if it is not a directory.
     pub(super) fn names(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let Some(directory) = self.directory(path)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
@@ -206,26 +206,26 @@ pub(super) fn kind(stat: &Stat) -> FileType {
 /// Reads an upper.
 pub(super) struct Scan<'a> {
     pub(super) upper: &'a Path,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a TargetDir,
     pub(super) cancel: &'a Cancel,
 }
 
-/// A directory that is still to be read.
-struct Open {
+/// Directory to read.
+struct PendingDir {
     path: Vec<u8>,
-    /// True if what is below it is hidden unless it is in the upper.
+    /// True if the entries of the lower directory are hidden.
     opaque: bool,
 }
 
 impl Scan<'_> {
-    pub(super) fn run(&self) -> io::Result<Found> {
-        let mut found = Found::default();
+    pub(super) fn run(&self) -> io::Result<UpperContent> {
+        let mut found = UpperContent::default();
         self.open_up(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
-        let mut open = vec![Open { path: Vec::new(), opaque: false }];
-        // Names of files that have several, by number, and of each the one that was there before.
+        let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
+        // Hard links by inode, and the link of each file that existed before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
         let mut unchanged: HashMap<u64, Vec<u8>> = HashMap::new();
-        while let Some(Open { path, opaque }) = open.pop() {
+        while let Some(PendingDir { path, opaque }) = open.pop() {
             self.cancel.check().map_err(io::Error::other)?;
             let here = self.at(&path);
             let mut seen = BTreeSet::new();
@@ -252,7 +252,7 @@ impl Scan<'_> {
                     if !is_same {
                         found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
                     }
-                    open.push(Open { path, opaque: below });
+                    open.push(PendingDir { path, opaque: below });
                 } else if kind.is_file() {
                     let mode = self.open_up(&entry.path(), &stat, &mut found)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
@@ -305,9 +305,9 @@ impl Scan<'_> {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Lets this process read what its owner has closed to himself, and returns the mode that it had. Other names of a
-    /// file show its new mode.
-    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut Found) -> io::Result<u32> {
+    /// Makes an entry readable that its owner cannot read, and returns its former mode. Other hard links of a file show the
+    /// new mode.
+    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
         }
@@ -315,7 +315,7 @@ impl Scan<'_> {
         let needed = if stat.is_dir() { 0o700 } else { 0o400 };
         if stat.mode() & needed != needed {
             let opened = stat.mode() & 0o7777 | needed;
-            // The attribute can only be written by who may write the file.
+            // Setting the attribute needs write permission.
             fs::set_permissions(path, fs::Permissions::from_mode(opened | 0o200))?;
             let noted = rustix::fs::lsetxattr(path, CLOSED_MODE, &mode.to_le_bytes(), XattrFlags::empty());
             fs::set_permissions(path, fs::Permissions::from_mode(opened))?;
@@ -327,7 +327,7 @@ impl Scan<'_> {
         Ok(mode)
     }
 
-    /// Tells if the file that was there has the same owner and the same bits.
+    /// Returns true if the former file has the same owner and mode.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
             kind(&before) == FileType::RegularFile
@@ -339,7 +339,7 @@ impl Scan<'_> {
     fn has_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         let Some(directory) = self.target.directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
-            // A directory that cannot be listed: its entries could not be read inside either.
+            // The program could not list this directory either.
             Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => Ok(true),
             found => Ok(found? == attributes.xattrs),
         }
@@ -394,12 +394,12 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-impl Found {
+impl UpperContent {
     fn push(&mut self, path: Vec<u8>, kind: Kind, copied_up: bool) {
         self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }
 
-    /// Makes all names of a file but one links to that: one that was there before, if there is such.
+    /// Turns all hard links of a file except one into links to it; that one existed before, if possible.
     fn link(&mut self, names: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
         for (number, all) in names {
             let mut all: Vec<usize> = all.clone();
@@ -414,14 +414,14 @@ impl Found {
         }
     }
 
-    /// Links come last: what they link to is there then.
+    /// Moves hard links to the end, after their targets.
     fn order_links(&mut self) {
         self.changes.sort_by_key(|change| matches!(change.kind, Kind::Link(_)));
     }
 }
 
 impl Attributes {
-    /// Tells if what was there has the same owner and mode.
+    /// Returns true if the former entry has the same owner and mode.
     fn are_of(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
@@ -476,7 +476,7 @@ fn closed_mode(path: &Path) -> Option<u32> {
     (length == value.len()).then(|| u32::from_le_bytes(value))
 }
 
-/// Tells if the kernel copied it from the directory when the program changed it.
+/// Returns true if the kernel copied the entry up when the program changed it.
 fn is_copied_up(path: &Path) -> bool {
     let mut value = [0; 512];
     rustix::fs::lgetxattr(path, "user.overlay.origin", &mut value[..]).is_ok()

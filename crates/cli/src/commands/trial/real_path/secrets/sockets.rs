@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-/// Largest number of bytes read from the kernel's list of sockets.
+/// Maximum number of bytes that are read from the list of sockets.
 const LIST: u64 = 16 << 20;
 
-/// Sockets of this network namespace, without symlinks, those that are in none of the directories `last` first: `most` of either,
-/// and whether some of the first were left out.
+/// Returns sockets of this network namespace, with symlinks resolved: at most `most` outside of the directories `last`, then at
+/// most `most` inside of them; and true if some of the former were left out.
 pub(super) fn find(last: &[PathBuf], most: usize) -> (BTreeSet<PathBuf>, bool) {
     let Ok(list) = File::open("/proc/net/unix") else { return (BTreeSet::new(), false) };
     let (mut found, mut in_last) = (BTreeSet::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! Sides that are merged one after another.
+//! Merges several sides one after the other.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::sides::kept;
 use crate::error::Result;
 
 /// State of a merge of several sides.
-pub(super) struct Merging<'a> {
+pub(super) struct SequentialMerge<'a> {
     store: &'a Store,
     base: &'a Tree,
     /// Tree that the next side is merged into.
@@ -23,22 +23,22 @@ pub(super) struct Merging<'a> {
     pub(super) merged: Vec<MergedFile>,
     /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
-    /// Sides that are part of the head, and whose files are not known yet by who made them.
-    written: Vec<Written>,
+    /// Sides that are merged into the head, and whose authors are not recorded per file yet.
+    written: Vec<MergedSide>,
 }
 
-/// A side that is part of the head.
-struct Written {
+/// A side that is merged into the head.
+struct MergedSide {
     tree: Tree,
     author: Author,
     /// Paths at which its version was not taken.
     lost: HashSet<Vec<u8>>,
 }
 
-impl<'a> Merging<'a> {
+impl<'a> SequentialMerge<'a> {
     pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
         let (told, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
-        let written = vec![Written { tree: ours.clone(), author, lost: HashSet::new() }];
+        let written = vec![MergedSide { tree: ours.clone(), author, lost: HashSet::new() }];
         Self { store, base, head: ours, result: None, told, merged, histories, written }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Merging<'a> {
         let merge = merge_trees(self.base, &self.head, theirs, options)?;
         let lost = |conflict: &&TreeConflict| conflict.decided.is_some_and(|by| by.winner == Side::Ours);
         let lost = merge.conflicts.iter().filter(lost).map(|conflict| conflict.path.0.clone()).collect();
-        self.written.push(Written { tree: theirs.clone(), author: options.theirs, lost });
+        self.written.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost });
         for conflict in merge.conflicts {
             let choices = if with_choices {
                 tree_choices(&conflict, self.base, &self.head, theirs, options)?
@@ -71,8 +71,7 @@ impl<'a> Merging<'a> {
         Ok(())
     }
 
-    /// Files that never conflict are the same in whatever order sides are merged, if each merge goes on from the history of
-    /// the one before.
+    /// Records the histories of CRDT files, so that the result does not depend on the order of the sides.
     fn keep_histories(&mut self, options: &mut TreeOptions) -> Result<()> {
         for file in &mut self.merged {
             let path = &file.path.0;
@@ -82,7 +81,7 @@ impl<'a> Merging<'a> {
                 self.histories.insert(path.clone(), (entry.node, history));
             }
         }
-        // Who asks for histories has everything looked at: nobody asks where there are none.
+        // Without histories the lookup would only cost time.
         if !self.histories.is_empty() {
             let histories = self.histories.clone();
             options.histories = HistorySource::new(move |version: &TreeVersion| {

@@ -1,4 +1,4 @@
-//! The directories that a trial writes to, and how another one finds what is left of it.
+//! Directories that a trial writes to, and the removal of leftovers.
 
 use std::fs;
 use std::io;
@@ -12,35 +12,35 @@ use workspace_host::{cgroup, overlay};
 
 use super::upper::LISTS;
 use crate::error::{CommandError, Result, io_hint};
-use crate::local::{Claim, find_leftovers, new_directory};
+use crate::local::{DirLock, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
 const NOTE: &str = "trial.json";
 const MARKER: &str = "started";
-/// Layers and stores of a place that its changes do not need.
+/// Subdirectories that are not needed to keep the changes.
 const UNNEEDED: [&str; 3] = ["home", "git", "store"];
-/// No filesystem has longer ticks.
+/// Upper limit of the clock tick of a filesystem.
 const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Progress of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
-    /// Its process runs. It can be removed when the process has ended.
+    /// The process runs. When it has ended, the directory can be removed.
     Running,
-    /// Its changes are being written to the directory: what is left must not be thrown away.
+    /// Changes are being written to the directory, so leftovers must not be removed.
     Keeping,
-    /// Its changes could not be written, and wait for a decision.
+    /// Changes could not be written, and wait for a decision.
     Aside,
 }
 
-/// A trial, as it is noted in its place.
+/// Record of a trial in its directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(super) struct TrialRecord {
     pub(super) directory: std::ffi::OsString,
     pub(super) phase: Phase,
-    /// Directory beside the place, for what is written to the home.
+    /// Directory for changes in the home directory.
     home: Option<std::ffi::OsString>,
-    /// Seconds and nanoseconds: a file that was changed later was changed during the trial.
+    /// Start of the trial in seconds and nanoseconds: a file with a later ctime was changed during it.
     pub(super) started: (i64, i64),
     /// Device and inode of the directory.
     #[serde(default)]
@@ -48,8 +48,8 @@ pub(super) struct Note {
 }
 
 impl Phase {
-    /// Returns the name of the file with the note of this phase. It is written before the program runs, so
-    /// that a change of phase is one rename, which works on a full disk.
+    /// Returns the name of the file with the record of this phase. All of them are written before the program
+    /// runs, so that a change of phase is one rename, which works on a full disk.
     fn file(self) -> &'static str {
         match self {
             Self::Running => "trial.running",
@@ -59,59 +59,59 @@ impl Phase {
     }
 }
 
-/// A directory that changes go to, and the one the kernel needs beside it.
+/// Upper and work directory of an overlay.
 pub(super) struct Layer {
     pub(super) upper: PathBuf,
     pub(super) work: PathBuf,
 }
 
-/// The place of a trial.
-pub(super) struct TrialPlace {
+/// Directory of a trial.
+pub(super) struct TrialDir {
     pub(super) path: PathBuf,
-    pub(super) note: Note,
-    _claim: Claim,
+    pub(super) note: TrialRecord,
+    _lock: DirLock,
 }
 
 fn failed(path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot write below {}: {error}", path.display())).hint(io_hint(error))
 }
 
-impl TrialPlace {
-    /// Creates a new one outside the directory.
+impl TrialDir {
+    /// Creates a directory outside of the one that is tried on.
     pub(super) fn new(directory: &Path) -> Result<Self> {
         let found = fs::metadata(directory).map_err(|error| {
             CommandError::failed(format!("cannot read {}: {error}", directory.display()))
                 .hint(io_hint(&error))
         })?;
-        let (path, claim) = new_directory(directory)?;
-        let note = Note {
+        let (path, lock) = new_directory(Some(directory))?;
+        let note = TrialRecord {
             directory: directory.as_os_str().to_owned(),
             phase: Phase::Running,
             home: None,
             started: (0, 0),
             identity: Some((found.dev(), found.ino())),
         };
-        let place = Self { path, note, _claim: claim };
-        place.write_note()?;
-        Ok(place)
+        let dir = Self { path, note, _lock: lock };
+        dir.write_note()?;
+        Ok(dir)
     }
 
-    /// Opens one whose changes wait for a decision.
+    /// Opens a directory whose changes wait for a decision.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let none = || {
-            CommandError::failed(format!("{} holds no changes of a trial", path.display()))
-                .hint("give the directory that `workspace try` named when it kept them aside")
+            CommandError::failed(format!("{} has no changes of a trial", path.display()))
+                .hint("give the directory that `workspace try` printed when it put the changes aside")
         };
         let path = fs::canonicalize(path).map_err(|_| none())?;
         let note = read_note(&path).ok_or_else(none)?;
         if note.phase == Phase::Running {
             return Err(none());
         }
-        let claim = Claim::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
+        let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
-                .hint("another `workspace try` works on it; wait for its end")
+                .hint("another `workspace try` uses it; wait until it has ended")
         })?;
-        Ok(Self { path, note, _claim: claim })
+        Ok(Self { path, note, _lock: lock })
     }
 
     /// Returns the id of the trial's cgroups, which is also part of the names of incomplete files.
@@ -129,12 +129,12 @@ impl TrialPlace {
         written().map_err(|error| failed(&self.path, &error))
     }
 
-    /// Writes the note of each phase.
+    /// Writes the record of each phase.
     fn write_phases(&self) -> Result<()> {
         let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
         let written = || -> io::Result<()> {
             for phase in phases {
-                let note = Note { phase, ..self.note.clone() };
+                let note = TrialRecord { phase, ..self.note.clone() };
                 fs::write(self.path.join(phase.file()), serde_json::to_vec(&note)?)?;
             }
             for phase in phases {
@@ -150,7 +150,7 @@ impl TrialPlace {
             return Ok(());
         }
         match fs::rename(self.path.join(phase.file()), self.path.join(NOTE)) {
-            // It was used before.
+            // The layer was used before.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let before = std::mem::replace(&mut self.note.phase, phase);
                 self.write_note().inspect_err(|_| self.note.phase = before)
@@ -163,7 +163,7 @@ impl TrialPlace {
         }
     }
 
-    /// Removes all but the changes of the directory. What cannot be removed goes with the place.
+    /// Removes everything except the changes. Entries that cannot be removed stay until the directory is removed.
     pub(super) fn remove_unneeded(&self) {
         for name in UNNEEDED {
             let _ = overlay::remove_tree(&Holder::Machine, &self.path.join(name));
@@ -181,7 +181,7 @@ impl TrialPlace {
     }
 
     /// Creates a layer for writes to the home directory, outside of it, because the kernel takes no upper
-    /// directory inside a lower one. `None` if there is no place for it.
+    /// directory inside a lower one. `None` if there is no directory for it.
     pub(super) fn home_layer(&mut self, home: &Path, directory: &Path) -> Result<Option<Layer>> {
         if !self.path.starts_with(home) {
             return self.layer("home", home).map(Some);
@@ -207,7 +207,7 @@ impl TrialPlace {
         Ok(None)
     }
 
-    /// Notes the moment from which on changes by others count. The clock of files goes in ticks: this returns in a later one.
+    /// Records the start of the trial. File times have the resolution of a clock tick: this returns in a later tick.
     pub(super) fn start_clock(&mut self) -> Result<()> {
         let marker = self.path.join(MARKER);
         let touched = || -> io::Result<(i64, i64)> {
@@ -228,21 +228,20 @@ impl TrialPlace {
         self.write_phases()
     }
 
-    /// Removes all of it. What cannot be removed is said; the trial's result stands.
+    /// Removes the directory. An error is only a warning, because the result of the trial is valid.
     pub(super) fn remove(self) {
         if let Err(error) = clear(&self.path, &self.note) {
-            print_stderr(&format!("warning: cannot clear away {}: {error}", self.path.display()));
+            print_stderr(&format!("warning: cannot remove {}: {error}", self.path.display()));
         }
     }
 }
 
-fn id(place: &Path) -> String {
-    let name = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn id(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
     format!("try-{name}")
 }
 
-/// Makes a layer. What an overlay tells of its uppermost directory is what its upper has, so that gets owner and mode of the
-/// directory below.
+/// Creates a layer. An overlay shows owner and mode of the upper for its root, so they are copied from the directory below.
 fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     let layer = Layer { upper: path.join("upper"), work: path.join("work") };
     for directory in [&layer.upper, &layer.work] {
@@ -252,13 +251,13 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     let like = || -> io::Result<()> {
         let (found, own) = (fs::metadata(over)?, fs::metadata(&layer.upper)?);
         if (found.uid(), found.gid()) != (own.uid(), own.gid()) {
-            // A user who may not change the owner is the owner.
+            // A user who cannot change the owner is the owner.
             let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
         }
         for name in LISTS {
             let mut value = vec![0; 64 << 10];
             if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
-                // Without them the program sees the bits of the mode, and the directory itself keeps what it has.
+                // Without the lists the program sees the mode bits; the directory itself keeps its lists.
                 let _ = rustix::fs::setxattr(&layer.upper, name, &value[..length], XattrFlags::empty());
             }
         }
@@ -268,21 +267,21 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
     Ok(layer)
 }
 
-fn read_note(place: &Path) -> Option<Note> {
-    serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()
+fn read_note(dir: &Path) -> Option<TrialRecord> {
+    serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok()
 }
 
-fn clear(place: &Path, note: &Note) -> std::result::Result<(), String> {
+fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
     let told = |error: workspace_host::HostError| error.to_string();
-    cgroup::remove(&id(place)).map_err(told)?;
-    if place.join("holder").exists() {
-        Holder::find_or_start(place).map_err(told)?.end();
+    cgroup::remove(&id(dir)).map_err(told)?;
+    if dir.join("holder").exists() {
+        Holder::find_or_start(dir).map_err(told)?.end();
     }
     remove_home(note).map_err(told)?;
-    overlay::remove_tree(&Holder::Machine, place).map_err(told)
+    overlay::remove_tree(&Holder::Machine, dir).map_err(told)
 }
 
-fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError> {
+fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {
     let Some(home) = &note.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
@@ -290,11 +289,11 @@ fn remove_home(note: &Note) -> std::result::Result<(), workspace_host::HostError
 }
 
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
-pub(super) fn clear_left(own: &TrialPlace) {
-    let Some(places) = own.path.parent() else { return };
-    for (path, claim) in find_leftovers(places) {
+pub(super) fn clear_left(own: &TrialDir) {
+    let Some(parent) = own.path.parent() else { return };
+    for (path, lock) in find_leftovers(parent) {
         let Some(note) = read_note(&path) else {
-            // One that was killed before it noted anything; others have a note of another kind.
+            // The trial was killed before it wrote a record; other kinds of directories have another record.
             let is_empty = fs::read_dir(&path).is_ok_and(|names| names.count() == 1);
             if is_empty {
                 let _ = overlay::remove_tree(&Holder::Machine, &path);
@@ -305,7 +304,7 @@ pub(super) fn clear_left(own: &TrialPlace) {
             Phase::Running => {
                 if let Err(error) = clear(&path, &note) {
                     print_stderr(&format!(
-                        "warning: cannot clear away {}, which an earlier trial left: {error}",
+                        "warning: cannot remove {}, which an earlier trial left: {error}",
                         path.display()
                     ));
                 }
@@ -323,6 +322,6 @@ pub(super) fn clear_left(own: &TrialPlace) {
                 path.display()
             )),
         }
-        drop(claim);
+        drop(lock);
     }
 }

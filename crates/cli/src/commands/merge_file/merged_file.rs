@@ -1,4 +1,4 @@
-//! The result of a merge as it is written, with markers around what is in conflict.
+//! Result of a merge with its conflict markers.
 
 use workspace_merge::{
     DiffLimits, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions,
@@ -7,13 +7,13 @@ use workspace_merge::{
 use crate::args::{ConflictStyle, MergeFile};
 
 /// A merged file with its conflict markers.
-pub(super) struct Written {
+pub(super) struct MergedFile {
     pub(super) content: Vec<u8>,
     /// Number of conflicts left in it.
     pub(super) conflicts: usize,
 }
 
-impl Written {
+impl MergedFile {
     /// Creates the result. `conflict_sides` returns both sides as far as they could be merged; it is only called
     /// for conflicts.
     pub(super) fn new(
@@ -28,12 +28,12 @@ impl Written {
         };
         let counted = conflict.locations.len().max(1);
         let Versions { base, ours, theirs } = input.versions;
-        // Markers are bytes: in binary files and in UTF-16 they would be rubbish.
+        // Markers are ASCII: they would damage binary files and UTF-16.
         let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
         if merged.strategy == Some("binary") || !has_markers {
             return as_it_is(counted);
         }
-        // With their base, values are shown as the lines that they are in.
+        // Styles with a base show the lines of a value.
         let sides = if style(args) == Style::Merge { conflict_sides()? } else { None };
         let all = || TextMerge::new(base.unwrap_or_default(), ours, theirs, DiffLimits::default());
         let text = match &sides {
@@ -48,7 +48,7 @@ impl Written {
         if conflicts > 0 {
             return Ok(Self { content, conflicts });
         }
-        // Lines can be merged, but not what they say, or nobody may take them without looking.
+        // The lines merge, but the values conflict, or a rule requires a review.
         let Ok(all) = all() else { return as_it_is(counted) };
         let (content, conflicts) = all.with_all_in_conflict().render(style(args), &labels(args));
         Ok(Self { content, conflicts: conflicts.max(1) })
