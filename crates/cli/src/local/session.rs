@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use workspace_sandbox::{Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest};
+use workspace_sandbox::{AfterInput, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest};
 
 use super::SCOPE;
 use crate::error::{CommandError, Result};
@@ -81,12 +81,12 @@ struct LocalCommand<'a> {
 
 impl Session for LocalCommand<'_> {
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        let write = async |data| self.service.input(&SCOPE, self.sandbox, self.id, data, false).await;
+        let write = async |data| self.service.input(&SCOPE, self.sandbox, self.id, data, AfterInput::KeepOpen).await;
         write_all(write, &data).await
     }
 
     async fn close_input(&self) -> Result<()> {
-        match self.service.input(&SCOPE, self.sandbox, self.id, Vec::new(), true).await {
+        match self.service.input(&SCOPE, self.sandbox, self.id, Vec::new(), AfterInput::Close).await {
             Err(SandboxError::CommandEnded { .. } | SandboxError::InputClosed { .. }) => Ok(()),
             result => Ok(result?),
         }
@@ -108,7 +108,7 @@ struct LocalTerminal<'a> {
 
 impl Session for LocalTerminal<'_> {
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        let write = async |data| self.service.type_in(&SCOPE, self.sandbox, self.id, data).await;
+        let write = async |data| self.service.write_terminal(&SCOPE, self.sandbox, self.id, data).await;
         write_all(write, &data).await
     }
 
@@ -118,7 +118,7 @@ impl Session for LocalTerminal<'_> {
 
     async fn resize(&self) {
         // A terminal that is closed has no size.
-        drop(self.service.resize(&SCOPE, self.sandbox, self.id, size()).await);
+        drop(self.service.resize_terminal(&SCOPE, self.sandbox, self.id, size()).await);
     }
 }
 

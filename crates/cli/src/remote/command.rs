@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use workspace_api::error_codes;
-use workspace_api::processes::{CommandInput, KillCommand, Overflow, RunCommand, StartedCommand};
+use workspace_api::processes::{CommandInput, KillCommand, Overflow, RunCommand, BackgroundCommand};
 
 use super::backoff::Backoff;
 use super::output::Follower;
@@ -54,7 +54,7 @@ impl<'a> RemoteCommand<'a> {
             ..RunCommand::default()
         };
         let process = format!("/api/v1/sandboxes/{sandbox}/process");
-        let started: StartedCommand = client.post(&format!("{process}/run"), &body).await?;
+        let started: BackgroundCommand = client.post(&format!("{process}/run"), &body).await?;
         Ok(Self { client, path: format!("{process}/{}", started.command_id), id: started.command_id })
     }
 

@@ -167,7 +167,7 @@ impl OutputStream for ProgramEnd {
             None if self.timed_out.get() => (128 + SIGKILL, None),
             None => return Err(crate::local::lost()),
         };
-        Ok(OutputEvent::ExitStatus(End { exit_code, timed_out: false, failed }))
+        Ok(OutputEvent::Ended(End { exit_code, timed_out: false, failed }))
     }
 }
 
