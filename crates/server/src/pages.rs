@@ -4,22 +4,18 @@
 //! nothing from elsewhere.
 
 use axum::Router;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use utoipa::OpenApi;
 
+use self::text_file::{CSS, text_file};
 use crate::route_group::RouteGroup;
 
 mod api_docs;
 mod assets;
 mod front;
+mod text_file;
 
 const STYLE: &str = include_str!("pages/page.css");
-
-const HTML: &str = "text/html; charset=utf-8";
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
 
 #[derive(OpenApi)]
 #[openapi(paths(front::front_page, api_docs::api_docs))]
@@ -33,8 +29,4 @@ pub(crate) fn route_group() -> RouteGroup {
         .merge(api_docs::routes())
         .merge(assets::routes());
     RouteGroup { public, authenticated: Router::new(), document: Document::openapi() }
-}
-
-fn text_file(content_type: &'static str, text: &'static str) -> Response {
-    ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use workspace_api::error::ErrorBody;
 
-use super::{HTML, JAVASCRIPT, text_file};
+use super::text_file::{HTML, JAVASCRIPT, text_file};
 use crate::app::App;
 
 const PAGE: &str = include_str!("api_docs.html");

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use flate2::read::GzDecoder;
 
-use super::{CSS, JAVASCRIPT, text_file};
+use super::text_file::{CSS, JAVASCRIPT, text_file};
 use crate::app::App;
 use crate::error::ApiError;
 

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use workspace_api::error::ErrorBody;
 use workspace_api::system::{ServerInfo, ServerLinks};
 
+use super::text_file::HTML;
 use crate::extract::Json;
 
 const PAGE: &str = include_str!("front.html");
@@ -31,7 +32,7 @@ pub(super) async fn front_page(headers: HeaderMap) -> Response {
     let page = PAGE.replace("{description}", DESCRIPTION).replace("{version}", VERSION);
     let headers = [
         vary,
-        (header::CONTENT_TYPE, super::HTML),
+        (header::CONTENT_TYPE, HTML),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
     ];
     (headers, page).into_response()
