@@ -25,6 +25,7 @@ list_skipped() {
 run_tests() {
     if have_cargo nextest; then
         if ci; then set -- --run-ignored all; fi
+        if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then set -- --profile full "$@"; fi
         cargo nextest run $locked --workspace --no-fail-fast "$@"
     else
         if ci; then set -- --include-ignored; fi
