@@ -37,7 +37,7 @@ use crate::failpoint;
 use crate::file_ops::remove_if_exists;
 use crate::id::{ById, SnapshotId};
 use crate::index::condemned_key;
-use crate::log_record::Change;
+use crate::log_record::{Change, CheckpointOrigin};
 use crate::new_objects::BulkPack;
 use crate::pack::Location;
 use crate::pin;
@@ -408,7 +408,7 @@ impl Inner {
         }
         self.sync_unsynced_packs(&mut txn, &[])?;
         self.close_log(&state)?;
-        checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
+        checkpoint::write(&self.packs, &self.index, &mut txn, state, CheckpointOrigin::GarbageCollection)?;
         self.index.commit(txn)
     }
 
@@ -575,7 +575,7 @@ impl Inner {
         }
         if let Some(state) = self.index.log_state(&txn)? {
             self.close_log(&state)?;
-            checkpoint::write(&self.packs, &self.index, &mut txn, state, false)?;
+            checkpoint::write(&self.packs, &self.index, &mut txn, state, CheckpointOrigin::GarbageCollection)?;
         }
         self.index.commit(txn)
     }

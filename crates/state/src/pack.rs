@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{IoContext, Result, StoreError};
+use crate::file_ops::remove_if_exists;
 use crate::record::{HEADER, Header, Kind};
 
 /// Length of a pack's own header: magic, role, number.
@@ -132,11 +133,7 @@ impl Packs {
     /// Removes an unreferenced pack. Readers that have it open can still read it.
     pub(crate) fn remove(&self, pack: u32) -> Result<()> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
-        let path = self.path(pack);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other.context("remove", &path),
-        }
+        remove_if_exists(&self.path(pack))
     }
 
     /// Lists the numbers of all pack files, sorted.

@@ -11,7 +11,7 @@ use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
 use crate::index::Index;
-use crate::log_record::{Change, CheckpointRecord, CommitRecord, LogEnd};
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogEnd};
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
@@ -386,15 +386,20 @@ fn checkpoints() -> Vec<CheckpointRecord> {
     let whole = CheckpointRecord {
         sequence: 3,
         previous: [5; 32],
-        first: true,
-        last: true,
-        cut: true,
+        is_first: true,
+        is_last: true,
+        origin: CheckpointOrigin::Rebuild,
         number: None,
         changes: changes(),
     };
-    let part =
-        CheckpointRecord { first: false, last: false, cut: false, changes: Vec::new(), ..whole.clone() };
-    let numbered = CheckpointRecord { last: true, number: Some(300), ..part.clone() };
+    let part = CheckpointRecord {
+        is_first: false,
+        is_last: false,
+        origin: CheckpointOrigin::GarbageCollection,
+        changes: Vec::new(),
+        ..whole.clone()
+    };
+    let numbered = CheckpointRecord { is_last: true, number: Some(300), ..part.clone() };
     vec![part, whole, numbered]
 }
 

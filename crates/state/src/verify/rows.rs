@@ -112,7 +112,7 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
     let (mut records, mut gaps) = (Records::default(), Vec::new());
     let (mut sequence, mut previous) = (0, [0; 32]);
     let tail = log.tail();
-    if let Some(commit) = tail.incomplete {
+    if let Some(commit) = tail.incomplete_checkpoint {
         gaps.push(format!("the log is damaged: parts of the checkpoint at commit {commit} are missing"));
     }
     for part in &tail.checkpoint {
