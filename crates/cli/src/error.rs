@@ -275,7 +275,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
     let hint = match error {
         StoreError::NotAStore { .. } => CHOOSE_STORE,
         StoreError::Io { source, .. } if is_no_directory(source) => CHOOSE_STORE,
-        StoreError::NewerFormat { .. } => "use a newer version of `workspace`",
+        StoreError::UnsupportedFormat { .. } => "use a version of `workspace` that supports this format",
         StoreError::Busy { .. } => "try again when it is done",
         StoreError::InUse { .. } => "end the processes that have it open, or use it in their namespace",
         StoreError::UnknownSnapshot(_) => "`workspace log` lists the snapshots of this store",

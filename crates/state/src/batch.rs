@@ -20,24 +20,34 @@ use crate::session::Guard;
 use crate::store::{Inner, Store};
 
 /// Buffer size in bytes above which a batch spills into a bulk pack.
-const SPILL_AT: usize = 4 << 20;
-/// Largest chunk, in bytes, that a search step stores uncompressed: compressing it takes longer than writing
-/// it. Garbage collection compresses chunks when it moves them.
+const SPILL_SIZE: usize = 4 << 20;
+/// Largest chunk, in bytes, that a low-latency batch stores uncompressed: compressing it takes longer than
+/// writing it. Garbage collection compresses chunks when it moves them.
 const UNCOMPRESSED_MAX: usize = 16 << 10;
-/// Initial capacity of the buffer in bytes, about the size of a typical search step.
-const STEP_CAPACITY: usize = 32 << 10;
-/// Most objects of a search step that are looked up together at commit.
+/// Initial capacity of the buffer of a low-latency batch in bytes, about the size of a typical commit of a
+/// virtual tree.
+const LOW_LATENCY_CAPACITY: usize = 32 << 10;
+/// Maximum number of objects of a low-latency batch that are looked up together at commit.
 const UNCHECKED_MAX: usize = 64;
+
+/// Trade-off of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BatchMode {
+    /// Compresses well and looks up every object before it is added. For large amounts of content.
+    Throughput,
+    /// Compresses little, looks up small objects only at commit, and adds the written pages to the page
+    /// cache. For a virtual tree that is committed at every step of a search.
+    LowLatency,
+    /// Only computes ids: nothing is looked up or collected.
+    IdsOnly,
+}
 pub(crate) struct Batch {
     store: Store,
     /// Protects stored objects that the batch relies on from garbage collection until it commits.
     _guard: Arc<Guard>,
-    /// Optimise for latency: skip expensive compression and cache the written pages for the next step.
-    interactive: bool,
-    /// Only compute ids: nothing is looked up or collected.
-    ids_only: bool,
+    mode: BatchMode,
     state: Mutex<State>,
-    spilled: Condvar,
+    spill_finished: Condvar,
 }
 
 #[derive(Default)]
@@ -51,49 +61,37 @@ struct State {
     unchecked: usize,
     bulk: Vec<BulkPack>,
     /// Number of writes into bulk packs that are in progress.
-    spilling: usize,
-    /// Contents of a commit that is in progress, see [`Batch::start_commit`].
+    running_spills: usize,
+    /// Objects of a commit that is in progress, see [`Batch::start_commit`].
     in_flight: Option<NewObjects>,
 }
 
 impl Batch {
+    /// Creates a batch for large amounts of content.
     pub(crate) fn new(store: Store) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
-        Ok(Self {
-            store,
-            _guard: guard,
-            interactive: false,
-            ids_only: false,
-            state: Mutex::default(),
-            spilled: Condvar::new(),
-        })
+        Ok(Self::with_mode(store, guard, BatchMode::Throughput))
     }
 
-    /// Creates a batch for a search step: quick to write, and its directories stay in the page cache. The
-    /// caller has taken the guard.
-    pub(crate) fn interactive(store: Store, guard: Arc<Guard>) -> Self {
-        Self {
-            store,
-            _guard: guard,
-            interactive: true,
-            ids_only: false,
-            state: Mutex::default(),
-            spilled: Condvar::new(),
-        }
+    /// Creates a batch that is quick to commit. Its directories stay in the page cache.
+    pub(crate) fn low_latency(store: Store, guard: Arc<Guard>) -> Self {
+        Self::with_mode(store, guard, BatchMode::LowLatency)
     }
 
     /// Creates a batch that only computes the ids that objects would have.
-    pub(crate) fn computing_ids(store: Store, guard: Arc<Guard>) -> Self {
-        let mut batch = Self::interactive(store, guard);
-        batch.ids_only = true;
-        batch
+    pub(crate) fn ids_only(store: Store, guard: Arc<Guard>) -> Self {
+        Self::with_mode(store, guard, BatchMode::IdsOnly)
+    }
+
+    fn with_mode(store: Store, guard: Arc<Guard>, mode: BatchMode) -> Self {
+        Self { store, _guard: guard, mode, state: Mutex::default(), spill_finished: Condvar::new() }
     }
 
     fn compression(&self, kind: Kind, len: usize) -> Compression {
-        match (self.interactive, kind) {
-            (false, _) => Compression::Thorough,
-            (true, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
-            (true, _) => Compression::None,
+        match (self.mode, kind) {
+            (BatchMode::Throughput, _) => Compression::Thorough,
+            (_, Kind::Chunk) if len > UNCOMPRESSED_MAX => Compression::Fast,
+            _ => Compression::None,
         }
     }
 
@@ -108,7 +106,7 @@ impl Batch {
     /// reference to it.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel().check()?;
-        if self.ids_only || self.lock().known.contains(&(kind, *id)) {
+        if self.mode == BatchMode::IdsOnly || self.lock().known.contains(&(kind, *id)) {
             return Ok(());
         }
         self.put_unknown(kind, id, content)
@@ -123,7 +121,7 @@ impl Batch {
                     return Ok(());
                 }
                 if state.buffer.is_empty() {
-                    state.buffer.reserve(STEP_CAPACITY);
+                    state.buffer.reserve(LOW_LATENCY_CAPACITY);
                 }
                 let offset = state.buffer.len() as u32;
                 let len = record::append(&mut state.buffer, kind, id, content, compression)?;
@@ -138,7 +136,7 @@ impl Batch {
         let mut encoded = Vec::new();
         let len = record::append(&mut encoded, kind, id, content, compression)?;
         let mut state = self.lock();
-        if state.buffer.len() + encoded.len() > SPILL_AT && !state.buffer.is_empty() {
+        if state.buffer.len() + encoded.len() > SPILL_SIZE && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
         if !state.known.insert((kind, *id)) {
@@ -156,8 +154,8 @@ impl Batch {
         Ok(index.live(&txn, kind, id)?.is_some())
     }
 
-    /// Removes chunks that are already in the store. Nodes are not looked up: a step rarely reproduces an
-    /// earlier state, and then writes its directories a second time.
+    /// Removes chunks that are already in the store. Nodes are not looked up: a commit rarely reproduces an
+    /// earlier directory, and if it does, writing it a second time is cheaper than all the lookups.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -192,19 +190,19 @@ impl Batch {
         }
         let buffer = std::mem::take(&mut state.buffer);
         let objects = std::mem::take(&mut state.objects);
-        let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just made") };
+        let Some(pack) = state.bulk.last_mut() else { unreachable!("a pack was just created") };
         let start = pack.end;
         pack.end += buffer.len() as u64;
         pack.objects.extend(
             objects.iter().map(|object| PackedObject { offset: object.offset + start as u32, ..*object }),
         );
         let (file, number) = (Arc::clone(&pack.file), pack.number);
-        state.spilling += 1;
+        state.running_spills += 1;
         drop(state);
         let written = failpoint::hit("bulk-write").and_then(|()| file.write_all_at(&buffer, start));
         let mut state = self.lock();
-        state.spilling -= 1;
-        self.spilled.notify_all();
+        state.running_spills -= 1;
+        self.spill_finished.notify_all();
         if let Err(error) = written {
             state.undo_spill(number, start, &buffer, &objects);
             return Err(error).context("write", &self.store.inner.packs.path(number));
@@ -212,42 +210,42 @@ impl Batch {
         Ok(state)
     }
 
-    /// Ends collecting and takes the contents. A batch that has spilled writes its last part into its pack as
-    /// well.
+    /// Takes the collected objects. A batch that has spilled before also spills the rest.
     pub(crate) fn finish(&self) -> Result<NewObjects> {
-        Ok(self.end_collecting()?.take_contents())
+        Ok(self.finish_spills()?.take_objects())
     }
 
-    /// Ends collecting as [`Batch::finish`] does, but keeps the contents readable while their commit is in
-    /// progress. Call [`Batch::commit_failed`] or [`Batch::commit_done`] afterwards.
+    /// Takes the collected objects as [`Batch::finish`] does, but keeps them readable while their commit is in
+    /// progress. Call [`Batch::finish_commit`] or [`Batch::abort_commit`] afterwards.
     pub(crate) fn start_commit(&self) -> Result<NewObjects> {
-        let mut state = self.end_collecting()?;
-        let contents = state.take_contents();
-        state.in_flight = Some(contents.clone());
-        Ok(contents)
+        let mut state = self.finish_spills()?;
+        let objects = state.take_objects();
+        state.in_flight = Some(objects.clone());
+        Ok(objects)
     }
 
-    /// Puts the contents of the failed commit back, for the next one.
-    pub(crate) fn commit_failed(&self) {
+    /// Puts the objects of a failed commit back, for the next commit.
+    pub(crate) fn abort_commit(&self) {
         let mut state = self.lock();
-        if let Some(contents) = state.in_flight.take() {
-            state.append(&contents.buffer, &contents.objects);
-            state.bulk.splice(0..0, contents.bulk);
+        if let Some(objects) = state.in_flight.take() {
+            state.append(&objects.buffer, &objects.objects);
+            state.bulk.splice(0..0, objects.bulk);
         }
     }
 
-    /// Drops the contents of the finished commit: they are in the store now.
-    pub(crate) fn commit_done(&self) {
+    /// Drops the objects of a finished commit: they are in the store now.
+    pub(crate) fn finish_commit(&self) {
         self.lock().in_flight = None;
     }
 
-    fn end_collecting(&self) -> Result<MutexGuard<'_, State>> {
+    /// Waits for running spills, after spilling the rest of a batch that has spilled before.
+    fn finish_spills(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if !state.bulk.is_empty() && !state.buffer.is_empty() {
             state = self.spill(state)?;
         }
-        while state.spilling > 0 {
-            state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while state.running_spills > 0 {
+            state = self.spill_finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         self.drop_stored(&mut state)?;
         Ok(state)
@@ -256,14 +254,15 @@ impl Batch {
     /// Reads content whose chunks may be in the store or still in this batch.
     pub(crate) fn read_extents(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         crate::tree::read_extents(extents, offset, len, |chunk| {
-            match self.read_own(Kind::Chunk, chunk.as_bytes())? {
+            match self.read_object(Kind::Chunk, chunk.as_bytes())? {
                 Some(content) => Ok(content),
                 None => self.store.read_chunk(chunk),
             }
         })
     }
 
-    pub(crate) fn read_own(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+    /// Returns the content of an object of this batch; `None` if it is not in the batch.
+    pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let state = self.lock();
         let in_flight = state
             .in_flight
@@ -299,8 +298,7 @@ fn find<'a>(objects: &'a [PackedObject], kind: Kind, id: &[u8; 32]) -> Option<&'
 }
 
 impl State {
-    /// Takes everything collected and clears `known`.
-    fn take_contents(&mut self) -> NewObjects {
+    fn take_objects(&mut self) -> NewObjects {
         self.known.clear();
         NewObjects {
             buffer: std::mem::take(&mut self.buffer),
@@ -350,7 +348,7 @@ impl NodeSink for Batch {
 
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
-        if self.interactive && !self.ids_only {
+        if self.mode == BatchMode::LowLatency {
             self.store.remember_page(id, page);
         }
         Ok(id)
@@ -358,7 +356,10 @@ impl NodeSink for Batch {
 
     fn put_times(&self, times: Page) -> Result<NodeId> {
         // The tree id does not depend on times.
-        if self.ids_only { Ok(NodeId::from_bytes([0; 32])) } else { self.put_page(times) }
+        match self.mode {
+            BatchMode::IdsOnly => Ok(NodeId::from_bytes([0; 32])),
+            BatchMode::Throughput | BatchMode::LowLatency => self.put_page(times),
+        }
     }
 }
 

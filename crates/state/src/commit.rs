@@ -1,4 +1,4 @@
-//! Commits: batches and changes become part of the store, all or nothing.
+//! Commits: new objects and changes become part of the store, all or nothing.
 //!
 //! One thread at a time leads: it takes all queued requests, takes the index's write lock (which also
 //! excludes other processes), appends everything to the log in one write and updates the index in one
@@ -37,10 +37,10 @@ use crate::store::Inner;
 use crate::unsettled_cache::Row;
 
 impl Inner {
-    /// Commits a batch and changes. They are acknowledged when this returns `Ok`.
+    /// Commits objects and changes. They are acknowledged when this returns `Ok`.
     pub(crate) fn commit(
         &self,
-        contents: NewObjects,
+        objects: NewObjects,
         changes: Vec<Change>,
         durability: Durability,
     ) -> Result<()> {
@@ -49,24 +49,24 @@ impl Inner {
         }
         self.mark_written()?;
         if durability == Durability::Synced {
-            self.sync_bulk(&contents)?;
+            self.sync_bulk(&objects)?;
         }
         failpoint::hit("before-commit").context("commit to", &self.path)?;
-        self.enqueue(contents, changes, durability)
+        self.enqueue(objects, changes, durability)
     }
 
-    fn sync_bulk(&self, contents: &NewObjects) -> Result<()> {
-        for pack in &contents.bulk {
+    fn sync_bulk(&self, objects: &NewObjects) -> Result<()> {
+        for pack in &objects.bulk {
             let synced = failpoint::hit("bulk-sync").and_then(|()| pack.file.sync_data());
             self.log.poison_on_error(synced).context("sync", &self.packs.path(pack.number))?;
         }
-        if contents.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
+        if objects.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
     /// Queues the request and waits until another thread has committed it, or leads.
-    fn enqueue(&self, contents: NewObjects, changes: Vec<Change>, durability: Durability) -> Result<()> {
+    fn enqueue(&self, objects: NewObjects, changes: Vec<Change>, durability: Durability) -> Result<()> {
         let waiter = Arc::new(CommitWaiter::default());
-        let request = CommitRequest { contents, changes, durability, waiter: Arc::clone(&waiter) };
+        let request = CommitRequest { objects, changes, durability, waiter: Arc::clone(&waiter) };
         let is_leader = self.commit_queue.push(request);
         if !is_leader && let Some(result) = waiter.wait() {
             return result;
@@ -162,7 +162,7 @@ impl Inner {
                 continue;
             }
             let base = append.end();
-            append.take(&mut request.contents.buffer, alone);
+            append.take(&mut request.objects.buffer, alone);
             results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }
@@ -216,13 +216,13 @@ impl Inner {
     pub(crate) fn sync_unsynced_packs(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let index = &self.index;
         for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
-            self.sync_bulk(&request.contents)?;
+            self.sync_bulk(&request.objects)?;
         }
         if index.unsynced.is_empty(txn)? {
             return Ok(());
         }
         let own: HashSet<u32> =
-            group.iter().flat_map(|request| &request.contents.bulk).map(|pack| pack.number).collect();
+            group.iter().flat_map(|request| &request.objects.bulk).map(|pack| pack.number).collect();
         let mut packs = Vec::new();
         for entry in index.unsynced.iter(txn)? {
             let (key, ()) = entry.map(|(key, _)| (key, ()))?;
@@ -251,7 +251,7 @@ impl Inner {
             previous: state.previous,
             synced: request.durability == Durability::Synced,
             durable: self.log.durable(),
-            packs: request.contents.bulk.iter().map(|pack| pack.number).collect(),
+            packs: request.objects.bulk.iter().map(|pack| pack.number).collect(),
             changes: std::mem::take(&mut request.changes),
         };
         let appended = append.append_record(Kind::Commit, &record.encode());
@@ -274,7 +274,7 @@ impl Inner {
         sequence: u64,
         request: &CommitRequest,
     ) -> Result<u32> {
-        let contents = &request.contents;
+        let new = &request.objects;
         let in_log = |object: &PackedObject| {
             let offset = (base + u64::from(object.offset)) as u32;
             ((object.kind, object.id), Location { pack: log, offset, len: object.len })
@@ -284,15 +284,15 @@ impl Inner {
             _ => None,
         });
         let row =
-            Row { objects: contents.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
-        if contents.bulk.is_empty()
+            Row { objects: new.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
+        if new.bulk.is_empty()
             && let Some(encoded) = row.encode_if_small()
         {
             self.index.put_unsettled(txn, sequence, &encoded)?;
             return Ok(row.len() as u32);
         }
         let mut objects = row.objects;
-        for pack in &contents.bulk {
+        for pack in &new.bulk {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
@@ -304,7 +304,7 @@ impl Inner {
         for snapshot in row.snapshots {
             self.index.apply(txn, &Change::PutSnapshot(snapshot))?;
         }
-        for pack in &contents.bulk {
+        for pack in &new.bulk {
             self.index.packs.put(txn, &pack.number.to_be_bytes(), &[])?;
             if request.durability == Durability::Buffered {
                 self.index.unsynced.put(txn, &pack.number.to_be_bytes(), &[])?;

@@ -22,7 +22,7 @@ struct Queue {
 
 /// A commit that waits for a leader.
 pub(crate) struct CommitRequest {
-    pub(crate) contents: NewObjects,
+    pub(crate) objects: NewObjects,
     pub(crate) changes: Vec<Change>,
     pub(crate) durability: Durability,
     pub(crate) waiter: Arc<CommitWaiter>,

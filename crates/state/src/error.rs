@@ -35,14 +35,14 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
     },
-    /// The store was written by a newer version.
-    #[error("store {path} has format {found}, this version reads up to {supported}")]
-    NewerFormat {
+    /// The store was written by another version, whose format this version does not support.
+    #[error("store {path} has format {found}; this version supports format {supported}")]
+    UnsupportedFormat {
         /// The store.
         path: PathBuf,
-        /// Its format.
+        /// Format of the store.
         found: u32,
-        /// Newest format that this version reads.
+        /// Format that this version supports.
         supported: u32,
     },
     /// Another process is rebuilding the index.

@@ -35,11 +35,11 @@ enum ObjectLocation {
 impl UncommittedObjects {
     pub(crate) fn new(
         store: &Store,
-        contents: NewObjects,
+        objects: NewObjects,
         staged: Option<Arc<Batch>>,
         guard: Arc<Guard>,
     ) -> Self {
-        let NewObjects { buffer, objects, bulk } = contents;
+        let NewObjects { buffer, objects, bulk } = objects;
         let in_memory = objects.iter().map(|object| {
             let location =
                 ObjectLocation::Memory { offset: object.offset as usize, len: object.len as usize };
@@ -65,7 +65,7 @@ impl ObjectOverlay for UncommittedObjects {
                 })
             }
             Some(ObjectLocation::Pack(location)) => self.store.packs.read(*location, kind, id),
-            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_own(kind, id)),
+            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_object(kind, id)),
         }
     }
 }

@@ -42,30 +42,30 @@ impl Inner {
         }
         if !self.index.condemned.is_empty(txn)? {
             let buffer = &append.bytes[(base - append.start) as usize..];
-            self.references_of_contents(buffer, &request.contents, &mut |object| roots.push(object))?;
+            self.references_of_objects(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
         // Objects of the commit itself are not in the index yet.
         let own: HashSet<ObjectId, ById> =
-            request.contents.objects.iter().map(|object| (object.kind, object.id)).collect();
+            request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !own.contains(root)) {
             self.revive(txn, root)?;
         }
         Ok(())
     }
 
-    fn references_of_contents(
+    fn references_of_objects(
         &self,
         buffer: &[u8],
-        contents: &NewObjects,
+        objects: &NewObjects,
         found: &mut impl FnMut(ObjectId),
     ) -> Result<()> {
         let undecodable = |source| StoreError::Undecodable { what: "a new node".to_owned(), source };
-        for object in contents.objects.iter().filter(|object| object.kind == Kind::Node) {
+        for object in objects.objects.iter().filter(|object| object.kind == Kind::Node) {
             let at = object.offset as usize;
             let node = record::open(&buffer[at..at + object.len as usize]).map_err(undecodable)?;
             references_of(node, found).map_err(undecodable)?;
         }
-        for pack in &contents.bulk {
+        for pack in &objects.bulk {
             for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
                 let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
                 references_of(node.unwrap_or_default(), found).map_err(undecodable)?;
@@ -76,8 +76,8 @@ impl Inner {
 
     /// Makes a condemned object live again, with everything it refers to.
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
-        let mut open = vec![root];
-        while let Some((kind, id)) = open.pop() {
+        let mut queue = vec![root];
+        while let Some((kind, id)) = queue.pop() {
             // Live objects refer only to live objects.
             if self.index.live(txn, kind, &id)?.is_some() {
                 continue;
@@ -88,7 +88,7 @@ impl Inner {
             };
             if kind == Kind::Node {
                 let node = self.packs.read(location, kind, &id)?.ok_or_else(|| missing(kind, id))?;
-                references_of(node, &mut |object| open.push(object)).map_err(|source| {
+                references_of(node, &mut |object| queue.push(object)).map_err(|source| {
                     StoreError::Undecodable { what: format!("node {}", NodeId::from_bytes(id)), source }
                 })?;
             }

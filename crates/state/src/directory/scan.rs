@@ -186,7 +186,7 @@ pub fn preview_directory_with(
     let known = TrackedDirectory::of(store, directory)?;
     let root = known.open_for(reader)?;
     let guard = Arc::new(store.guard()?);
-    let batch = Batch::interactive(store.clone(), Arc::clone(&guard));
+    let batch = Batch::low_latency(store.clone(), Arc::clone(&guard));
     let scan = Scan::new(&known, &root, &batch, options, reader, progress)?;
     let done = scan.run()?;
     let (skipped, skipped_count) = scan.skipped(options)?;

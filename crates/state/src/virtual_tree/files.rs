@@ -122,7 +122,7 @@ impl VirtualTree {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
         }
-        let batch = Arc::new(Batch::interactive(self.store.clone(), Arc::clone(&self.guard)));
+        let batch = Arc::new(Batch::low_latency(self.store.clone(), Arc::clone(&self.guard)));
         let staging = Arc::new(Staging { batch, commit_lock: Mutex::default() });
         self.staging = Some(Arc::clone(&staging));
         Ok(staging)

@@ -12,7 +12,7 @@ impl VirtualTree {
     /// Returns the tree as it would be if it were committed now. It can be read and compared; nothing is
     /// written to the store.
     pub fn preview(&self) -> Result<Tree> {
-        let batch = Batch::interactive(self.store.clone(), Arc::clone(&self.guard));
+        let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
         let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
         let uncommitted =

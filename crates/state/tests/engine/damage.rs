@@ -359,7 +359,7 @@ fn a_newer_format_is_refused_and_left_alone() {
         error(Store::open_or_create(&sample.path)),
         error(Store::rebuild_index(&sample.path)),
     ] {
-        let StoreError::NewerFormat { found, supported, .. } = &error else { panic!("{error}") };
+        let StoreError::UnsupportedFormat { found, supported, .. } = &error else { panic!("{error}") };
         assert_eq!((*found, *supported), (FORMAT + 1, FORMAT));
         assert!(error.to_string().contains(&format!("format {}", FORMAT + 1)), "{error}");
         assert!(!error.is_corruption() && !error.may_retry());
