@@ -140,6 +140,8 @@ pub struct RiskNote {
     pub path: Option<String>,
 }
 
+// Repeats `insight::Totals` of the state engine, because this crate must stay light and does not depend on the
+// engine; the server converts.
 /// Sums over all differences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DiffTotals {

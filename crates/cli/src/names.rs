@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use workspace_state::{
-    Entry, Episode, EpisodeId, Resolved, Snapshot, Store, StoreError, Tree, quote_path, unquote_path,
+    Entry, Episode, EpisodeId, Resolution, Snapshot, Store, StoreError, Tree, quote_path, unquote_path,
 };
 
 use crate::error::{CommandError, Result};
@@ -61,9 +61,9 @@ fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Re
 
 fn find_named(store: &Store, text: &str) -> Result<Option<Snapshot>> {
     match store.resolve(text)? {
-        Resolved::One(id) => Ok(Some(store.snapshot(&id)?)),
-        Resolved::None => Ok(None),
-        Resolved::Ambiguous(ids) => Err(ambiguous("snapshot", text, ids.iter())),
+        Resolution::One(id) => Ok(Some(store.snapshot(&id)?)),
+        Resolution::None => Ok(None),
+        Resolution::Ambiguous(ids) => Err(ambiguous("snapshot", text, ids.iter())),
     }
 }
 

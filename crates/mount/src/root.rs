@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use workspace_state::{Resolved, Result, SnapshotId, Store};
+use workspace_state::{Resolution, Result, SnapshotId, Store};
 
 use crate::inode::Inode;
 use crate::listing::Listing;
@@ -39,8 +39,8 @@ impl Root {
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
-            Resolved::One(id) => Ok(Some(Found::Alias(Inode::alias(name, &id)))),
-            Resolved::None | Resolved::Ambiguous(_) => Ok(None),
+            Resolution::One(id) => Ok(Some(Found::Alias(Inode::alias(name, &id)))),
+            Resolution::None | Resolution::Ambiguous(_) => Ok(None),
         }
     }
 

@@ -36,10 +36,10 @@ pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> error::Re
     while let Some(mut member) = reader.next()? {
         usage.add_member(&member)?;
         usage.add_bytes(member.size)?;
-        limits::names_inside(&member.path)?;
+        limits::path_components(&member.path)?;
         if let Some(map) = reader.map(&mut member)? {
             for run in map.runs() {
-                if let sparse::Run::Data(len) = run {
+                if let sparse::SparseRun::Data(len) = run {
                     reader.content(len, |_| Ok(()))?;
                 }
             }

@@ -151,7 +151,7 @@ impl Batch {
     fn is_stored(&self, kind: Kind, id: &[u8; 32]) -> Result<bool> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
-        Ok(index.live(&txn, kind, id)?.is_some())
+        Ok(index.find_live(&txn, kind, id)?.is_some())
     }
 
     /// Removes chunks that are already in the store. Nodes are not looked up: a commit rarely reproduces an
@@ -163,7 +163,7 @@ impl Batch {
             let txn = index.read()?;
             let unchecked = &state.objects[..state.unchecked];
             for object in unchecked.iter().filter(|object| object.kind == Kind::Chunk) {
-                if index.live(&txn, object.kind, &object.id)?.is_some() {
+                if index.find_live(&txn, object.kind, &object.id)?.is_some() {
                     stored.insert((object.kind, object.id));
                 }
             }
@@ -349,7 +349,7 @@ impl NodeSink for Batch {
     fn put_page(&self, page: Page) -> Result<NodeId> {
         let id = self.put_node(page.bytes())?;
         if self.mode == BatchMode::LowLatency {
-            self.store.remember_page(id, page);
+            self.store.cache_page(id, page);
         }
         Ok(id)
     }

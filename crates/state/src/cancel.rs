@@ -1,4 +1,4 @@
-//! Cancellation of long work.
+//! Cancellation of long operations.
 
 use std::error::Error;
 use std::io::{self, Read};

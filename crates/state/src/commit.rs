@@ -250,7 +250,7 @@ impl Inner {
             sequence: state.sequence,
             previous: state.previous,
             synced: request.durability == Durability::Synced,
-            durable: self.log.durable(),
+            durable: self.log.durable_end(),
             packs: request.objects.bulk.iter().map(|pack| pack.number).collect(),
             changes: std::mem::take(&mut request.changes),
         };
@@ -283,8 +283,7 @@ impl Inner {
             Change::PutSnapshot(snapshot) => Some(snapshot.clone()),
             _ => None,
         });
-        let row =
-            Row { objects: new.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
+        let row = Row { objects: new.objects.iter().map(in_log).collect(), snapshots: snapshots.collect() };
         if new.bulk.is_empty()
             && let Some(encoded) = row.encode_if_small()
         {

@@ -19,7 +19,7 @@ pub struct Episode {
     pub parent: Option<EpisodeId>,
     /// Action, free text.
     pub action: String,
-    /// Its reward.
+    /// Reward of the step.
     pub reward: f64,
     /// Number of visits.
     pub visits: u64,
@@ -29,7 +29,7 @@ pub struct Episode {
     /// Arbitrary data of the search.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub data: serde_json::Value,
-    /// Time at which it was added.
+    /// Time at which the episode was added.
     pub time: Timestamp,
 }
 

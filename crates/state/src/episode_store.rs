@@ -22,7 +22,7 @@ impl Store {
             return Err(StoreError::UnknownSnapshot(episode.snapshot));
         }
         if let Some(parent) = episode.parent {
-            self.known(&parent)?;
+            self.existing_episode(&parent)?;
         }
         if self.episode(&episode.id)?.is_some_and(|old| old.parent != episode.parent) {
             return Err(StoreError::Refused(format!("episode {} has another parent", episode.id)));
@@ -77,7 +77,7 @@ impl Store {
     /// Returns the links of the episode and all its descendants, parents before children. Reads no record but
     /// the first.
     pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
-        let mut links = vec![(*root, self.known(root)?.parent)];
+        let mut links = vec![(*root, self.existing_episode(root)?.parent)];
         let mut at = 0;
         while let Some((id, _)) = links.get(at).copied() {
             links.extend(self.episode_children_ids(Some(&id))?.into_iter().map(|child| (child, Some(id))));
@@ -165,13 +165,13 @@ impl Store {
     /// Returns the episode and all its descendants, parents before children; all searches if `root` is
     /// `None`.
     pub fn episode_subtree(&self, root: Option<&EpisodeId>) -> Result<Vec<Episode>> {
-        let mut open: VecDeque<Episode> = match root {
-            Some(root) => VecDeque::from([self.known(root)?]),
+        let mut queue: VecDeque<Episode> = match root {
+            Some(root) => VecDeque::from([self.existing_episode(root)?]),
             None => self.episode_children(None)?.into(),
         };
         let mut all = Vec::new();
-        while let Some(episode) = open.pop_front() {
-            open.extend(self.episode_children(Some(&episode.id))?);
+        while let Some(episode) = queue.pop_front() {
+            queue.extend(self.episode_children(Some(&episode.id))?);
             all.push(episode);
         }
         Ok(all)
@@ -179,9 +179,9 @@ impl Store {
 
     /// Returns the steps from the start of the search to this episode.
     pub fn episode_path(&self, id: &EpisodeId) -> Result<Vec<Episode>> {
-        let mut path = vec![self.known(id)?];
+        let mut path = vec![self.existing_episode(id)?];
         while let Some(parent) = path.last().and_then(|episode| episode.parent) {
-            path.push(self.known(&parent)?);
+            path.push(self.existing_episode(&parent)?);
         }
         path.reverse();
         Ok(path)
@@ -217,7 +217,7 @@ impl Store {
         self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
-    fn known(&self, id: &EpisodeId) -> Result<Episode> {
+    fn existing_episode(&self, id: &EpisodeId) -> Result<Episode> {
         self.episode(id)?.ok_or_else(|| StoreError::Refused(format!("episode `{id}` not found")))
     }
 

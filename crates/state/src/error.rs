@@ -54,7 +54,7 @@ pub enum StoreError {
     /// The store is open in another process with incompatible access: a store on a read-only file system can
     /// be opened only while no process has it open for writing.
     #[error(
-        "store {path} is in use: where it cannot be written it can be read only while no process that can write has it open"
+        "store {path} is in use: a store on a read-only file system can be opened only while no other process has it open for writing"
     )]
     InUse {
         /// The store.
@@ -115,7 +115,7 @@ pub enum StoreError {
     #[error("an object of {0} bytes is larger than the store can hold")]
     TooLarge(usize),
     /// Reading or comparing trees would exceed the [`WalkLimits`](crate::WalkLimits) of the store's handle.
-    #[error("too much to go through at once: {0}; remove files, or compare trees that differ less")]
+    #[error("the walk exceeds its limits: {0}; remove files, or compare trees that differ less")]
     WalkTooLarge(#[from] LimitExceeded),
     /// The work was asked to stop.
     #[error(transparent)]

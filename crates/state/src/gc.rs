@@ -1,7 +1,7 @@
 //! Garbage collection: deletes unreachable objects, concurrently with other operations.
 //!
 //! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
-//! 2. **Condemn** the rest, one batch per transaction, after marking what was committed meanwhile. Nodes are
+//! 2. **Condemn** the rest, one batch per transaction, after marking objects committed meanwhile. Nodes are
 //!    condemned before the objects that they refer to, so that live objects refer only to live objects after
 //!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
 //!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
@@ -46,19 +46,19 @@ use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
-/// Dead part of a pack, in percent, above which it is rewritten.
+/// DeadObjects part of a pack, in percent, above which it is rewritten.
 const REWRITE_PERCENT: u64 = 50;
 /// Size in bytes below which a log is not rewritten.
 const LOG_REWRITE_MIN: u64 = 4 << 20;
-/// Most objects that one transaction moves or deletes.
-const BATCH: usize = 4096;
+/// Maximum number of objects that one transaction moves or deletes.
+const BATCH_SIZE: usize = 4096;
 /// Minimum age of an unused file before it is deleted: its creator may be about to lock it.
 const ORPHAN_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
 pub struct GcOptions {
-    /// Only report what would be deleted.
+    /// Reports the objects that would be deleted, without deleting them.
     pub dry_run: bool,
 }
 
@@ -105,8 +105,8 @@ impl Store {
         }
         cancel.check()?;
         if !options.dry_run {
-            // Objects missing from a wrong row would be deleted, and the checkpoint would make the row
-            // permanent.
+            // Objects that only a damaged row refers to would be deleted, and the checkpoint would make the
+            // damage permanent.
             inner.check_against_log()?;
             self.drop_dead_pins()?;
             inner.delete_condemned(cancel)?;
@@ -144,19 +144,19 @@ fn short_id((kind, id): &ObjectId) -> ShortId {
 }
 
 /// Reachable objects, each with the number of the snapshot that reached it first.
-type Live = HashMap<ShortId, u32>;
+type LiveObjects = HashMap<ShortId, u32>;
 
-/// Number for objects reached by a pin, or by a snapshot that was made while marking.
+/// Number for objects reached from a pin, or from a snapshot that was committed while marking.
 const UNNUMBERED: u32 = u32::MAX;
 
 /// An object to mark from, and the number of its snapshot.
 type Root = (ObjectId, u32);
 
 /// Unreachable objects and their locations.
-type Dead = Vec<(ObjectId, Location)>;
+type DeadObjects = Vec<(ObjectId, Location)>;
 
 /// Marks an object as reachable. Returns true the first time.
-fn reach(live: &mut Live, (object, number): &Root) -> bool {
+fn mark_object(live: &mut LiveObjects, (object, number): &Root) -> bool {
     match live.entry(short_id(object)) {
         Entry::Vacant(new) => {
             new.insert(*number);
@@ -188,10 +188,10 @@ enum Marking<'a> {
 }
 
 /// Objects in unsettled rows.
-type Unsettled = HashMap<ObjectId, Location, ById>;
+type UnsettledObjects = HashMap<ObjectId, Location, ById>;
 
 /// Ids of the marked snapshots and pins.
-type Seen = HashSet<Vec<u8>>;
+type MarkedRoots = HashSet<Vec<u8>>;
 
 impl Inner {
     fn lock_collection(&self) -> Result<CollectionLock> {
@@ -214,10 +214,10 @@ impl Inner {
         report: &mut GcReport,
         cancel: &Cancel,
         progress: &dyn Progress,
-    ) -> Result<(Dead, Live, Seen)> {
+    ) -> Result<(DeadObjects, LiveObjects, MarkedRoots)> {
         let txn = self.index.read()?;
-        let mut live = Live::new();
-        let mut seen = Seen::new();
+        let mut live = LiveObjects::new();
+        let mut seen = MarkedRoots::new();
         let roots = self.roots(&txn, &mut seen, &mut report.snapshots)?;
         let unsettled = self.unsettled(&txn)?;
         self.mark((&txn, &unsettled), roots, &mut live, Marking::Parallel(progress), cancel)?;
@@ -241,8 +241,8 @@ impl Inner {
     /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
     /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
     /// settled.
-    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<Unsettled> {
-        let mut unsettled = Unsettled::default();
+    fn unsettled(&self, txn: &RoTxn<'_>) -> Result<UnsettledObjects> {
+        let mut unsettled = UnsettledObjects::default();
         self.index.for_each_unsettled(txn, |object, location| {
             unsettled.entry(object).or_insert(location);
         })?;
@@ -254,7 +254,7 @@ impl Inner {
     fn roots(
         &self,
         txn: &RoTxn<'_>,
-        seen: &mut Seen,
+        seen: &mut MarkedRoots,
         numbered: &mut Vec<(SnapshotId, u64)>,
     ) -> Result<Vec<Root>> {
         let mut roots = Vec::new();
@@ -279,19 +279,19 @@ impl Inner {
     /// cannot be told from garbage.
     fn mark(
         &self,
-        (txn, unsettled): (&RoTxn<'_>, &Unsettled),
+        (txn, unsettled): (&RoTxn<'_>, &UnsettledObjects),
         roots: Vec<Root>,
-        live: &mut Live,
+        live: &mut LiveObjects,
         marking: Marking<'_>,
         cancel: &Cancel,
     ) -> Result<()> {
-        let mut wave: Vec<Root> = roots.into_iter().filter(|root| reach(live, root)).collect();
-        while !wave.is_empty() {
+        let mut frontier: Vec<Root> = roots.into_iter().filter(|root| mark_object(live, root)).collect();
+        while !frontier.is_empty() {
             if let Marking::Parallel(progress) = marking {
-                progress.advance(wave.len() as u64);
+                progress.advance(frontier.len() as u64);
             }
-            let mut located = Vec::with_capacity(wave.len());
-            for ((kind, id), number) in &wave {
+            let mut located = Vec::with_capacity(frontier.len());
+            for ((kind, id), number) in &frontier {
                 cancel.check()?;
                 let settled = self.index.objects(*kind).get(txn, id)?.and_then(Location::decode);
                 let location = settled.or_else(|| unsettled.get(&(*kind, *id)).copied());
@@ -306,10 +306,10 @@ impl Inner {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
-            wave = found
+            frontier = found
                 .into_iter()
                 .flatten()
-                .filter(|root| reach(live, root) && root.0.0 == Kind::Node)
+                .filter(|root| mark_object(live, root) && root.0.0 == Kind::Node)
                 .collect();
         }
         Ok(())
@@ -335,7 +335,7 @@ impl Inner {
         match self.replace_packs(&plan, report, cancel, progress) {
             // A failed sync is not retried.
             Err(error) if error.is_full() && !self.log.has_failed() => {
-                // No space for moved objects. Removing packs without live objects frees some.
+                // There is no space for moved objects. Removing packs without live objects frees some.
                 let (dead, rest) = plan.split();
                 if dead.packs.is_empty() {
                     return Err(error);
@@ -373,7 +373,8 @@ impl Inner {
         });
         progress.end();
         if moved.is_err() && !in_use {
-            // On a full disk they are in the way. A later collection removes those that could not be deleted.
+            // On a full disk the new packs take needed space. A later collection removes those that could not be
+            // deleted here.
             new.iter().for_each(|pack| drop(self.packs.remove(pack.number)));
         }
         let moved = moved?;
@@ -453,7 +454,7 @@ impl Inner {
         Ok(plan)
     }
 
-    /// Calls `found` for all objects that are not condemned, each once: a second copy is unused.
+    /// Calls `found` for all objects that are not condemned, once for each: second copies are skipped.
     fn for_each_live(&self, txn: &RoTxn<'_>, mut found: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -522,16 +523,15 @@ impl Inner {
         Ok(moved)
     }
 
-    /// Points the index to the new packs. From the first batch on they are in use, which is recorded in
-    /// `in_use`: after an interruption the old packs are left to the next collection, which finds them to be
-    /// more dead.
+    /// Points the index to the new packs. Sets `in_use` once the first batch is committed: after that, an
+    /// interruption leaves the old packs to the next collection.
     fn switch_to_packs(
         &self,
         new: &[BulkPack],
         moved: &[(ObjectId, Location, Location)],
         in_use: &mut bool,
     ) -> Result<()> {
-        for batch in moved.chunks(BATCH) {
+        for batch in moved.chunks(BATCH_SIZE) {
             self.mark_written()?;
             let mut txn = self.index.write()?;
             self.index.settle(&mut txn)?;
@@ -551,7 +551,7 @@ impl Inner {
     /// Updates the location of an object in the index, live or condemned.
     fn relocate(&self, txn: &mut RwTxn<'_>, object: &ObjectId, from: Location, to: Location) -> Result<()> {
         let (kind, id) = object;
-        if self.index.live(txn, *kind, id)? == Some(from) {
+        if self.index.find_live(txn, *kind, id)? == Some(from) {
             return Ok(self.index.objects(*kind).put(txn, id, &to.encode())?);
         }
         let key = condemned_key(*kind, id);
@@ -575,7 +575,13 @@ impl Inner {
         }
         if let Some(state) = self.index.log_state(&txn)? {
             self.close_log(&state)?;
-            checkpoint::write(&self.packs, &self.index, &mut txn, state, CheckpointOrigin::GarbageCollection)?;
+            checkpoint::write(
+                &self.packs,
+                &self.index,
+                &mut txn,
+                state,
+                CheckpointOrigin::GarbageCollection,
+            )?;
         }
         self.index.commit(txn)
     }
@@ -604,11 +610,13 @@ impl Inner {
     }
 }
 
+/// Packs to remove, and the live objects to move out of them first.
 #[derive(Default)]
 struct RewritePlan {
     /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
     moves: Vec<(ObjectId, Location)>,
+    /// Number of packs that have live objects.
     rewritten: u64,
 }
 
@@ -622,7 +630,7 @@ impl RewritePlan {
     }
 }
 
-/// Returns true if no process is writing the file, and none has for a while.
+/// Returns true if no process is writing the file, and none has written to it for [`ORPHAN_MIN_AGE`].
 fn is_abandoned(path: &Path) -> bool {
     let old = fs::metadata(path)
         .and_then(|meta| meta.modified())

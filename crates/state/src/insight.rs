@@ -25,11 +25,11 @@ pub use report::{
 };
 pub use secrets::SecretPattern;
 
-/// A file that loses more lines than this, and more than half of what it had, is a large deletion.
-const LARGE_LINES: u64 = 200;
-/// Losing more files than this is a large deletion.
-const LARGE_FILES: u64 = 100;
-/// Most notes of one kind about one entry.
+/// Number of lost lines above which the deletion is large, if they are more than half of the file.
+const LARGE_DELETION_LINES: u64 = 200;
+/// Number of removed files above which the deletion is large.
+const LARGE_DELETION_FILES: u64 = 100;
+/// Maximum number of notes of one kind about one entry.
 const NOTES_MAX: usize = 100;
 
 /// Compares two trees and assesses the differences. Reads the content of files that differ, up to
@@ -43,7 +43,7 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
         .collect::<Result<_>>()?;
     let mut totals = Totals::default();
     entries.iter().for_each(|entry| totals.count(entry));
-    let notes = if totals.files_removed > LARGE_FILES {
+    let notes = if totals.files_removed > LARGE_DELETION_FILES {
         vec![RiskNote::from(RiskCode::LargeDeletion)]
     } else {
         Vec::new()
@@ -83,13 +83,13 @@ impl Inspection<'_> {
             lines_removed: None,
             too_large: false,
             size_change: file_size(new.as_ref()).saturating_sub(file_size(old.as_ref())),
-            notes: self.notes_of_names_and_modes()?,
+            notes: self.name_and_mode_notes()?,
         };
-        self.look_into_content(&mut insight)?;
+        self.assess_content(&mut insight)?;
         Ok(insight)
     }
 
-    fn notes_of_names_and_modes(&self) -> Result<Vec<RiskNote>> {
+    fn name_and_mode_notes(&self) -> Result<Vec<RiskNote>> {
         let Difference { path, kind, old, new } = self.difference;
         let mut codes = match new {
             Some(new) => risk::entry_risks(path, old.as_ref(), new),
@@ -118,8 +118,8 @@ impl Inspection<'_> {
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
         self.usage.add(queued_size(b"", directory))?;
-        let mut open = vec![(Vec::new(), directory.clone())];
-        while let Some((below, directory)) = open.pop() {
+        let mut queue = vec![(Vec::new(), directory.clone())];
+        while let Some((below, directory)) = queue.pop() {
             self.usage.remove(queued_size(&below, &directory));
             if notes.len() >= NOTES_MAX {
                 continue;
@@ -136,7 +136,7 @@ impl Inspection<'_> {
                 }
                 if let Node::Directory(directory) = entry.node {
                     self.usage.add(queued_size(&below, &directory))?;
-                    open.push((below, directory));
+                    queue.push((below, directory));
                 }
                 Ok(())
             })?;
@@ -144,7 +144,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    fn look_into_content(&self, insight: &mut EntryInsight) -> Result<()> {
+    fn assess_content(&self, insight: &mut EntryInsight) -> Result<()> {
         let Difference { kind, old, new, .. } = self.difference;
         let is_file =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.node.kind() == NodeKind::File);
@@ -179,7 +179,7 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     insight.lines_removed = Some(removed);
     // Replaced lines are not lost.
     let lost = removed.saturating_sub(added);
-    if lost > LARGE_LINES && lost * 2 > diff.old_lines() as u64 {
+    if lost > LARGE_DELETION_LINES && lost * 2 > diff.old_lines() as u64 {
         insight.notes.push(RiskCode::LargeDeletion.into());
     }
     let secrets = diff.added_lines().flat_map(|(line, text)| {

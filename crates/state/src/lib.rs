@@ -142,7 +142,7 @@ pub use episode::{Episode, EpisodeLink, EpisodeSummary};
 pub use error::{Result, StoreError};
 pub use format::FORMAT;
 pub use gc::{GcOptions, GcReport};
-pub use history::{History, Resolved};
+pub use history::{History, Resolution};
 pub use id::{ChunkId, EpisodeId, NodeId, ParseIdError, PinId, SnapshotId, TreeId};
 pub use insight::{
     ChangeCode, ContentCode, EntryCode, EntryInsight, EntrySummary, INSIGHT_VERSION, InsightDiff,

@@ -20,6 +20,7 @@ use crate::record::{self, Compression, Kind};
 /// State of the log in this process.
 #[derive(Default)]
 pub(crate) struct Log {
+    /// The open log pack and its number.
     file: Mutex<Option<(u32, Arc<File>)>>,
     /// Number of written groups that included a synced commit.
     synced_writes: AtomicU32,
@@ -29,28 +30,30 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 struct SyncState {
-    done: LogEnd,
+    /// End of the log that is known to be on disk.
+    synced_to: LogEnd,
+    /// Number of threads that wait for a sync.
     waiting: usize,
-    running: bool,
-    failed: bool,
+    is_running: bool,
+    has_failed: bool,
 }
 
 impl Log {
     /// Returns the end of the log that is known to be on disk.
-    pub(crate) fn durable(&self) -> LogEnd {
-        lock(&self.sync).done
+    pub(crate) fn durable_end(&self) -> LogEnd {
+        lock(&self.sync).synced_to
     }
 
     /// Returns true after a failed sync: the content of the disk is unknown from then on.
     pub(crate) fn has_failed(&self) -> bool {
-        lock(&self.sync).failed
+        lock(&self.sync).has_failed
     }
 
     /// Stops all further writes of this process.
     pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
-        sync.failed = true;
-        sync.running = false;
+        sync.has_failed = true;
+        sync.is_running = false;
         self.synced.notify_all();
     }
 
@@ -89,6 +92,7 @@ pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
 
 /// Bytes that are about to be appended to the log.
 pub(crate) struct LogAppend {
+    /// Offset in the log pack.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
 }

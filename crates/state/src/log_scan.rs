@@ -250,8 +250,7 @@ impl<'a> LogTail<'a> {
         self.incomplete_checkpoint = Some(part.sequence);
         let is_after_checkpoint = |commit: &&CommitHeader| commit.location.pack >= part.location.pack;
         // A process that is killed while it writes a checkpoint still uses the older log.
-        let was_used =
-            parts.iter().any(|part| part.is_last) || self.commits.iter().any(is_after_checkpoint);
+        let was_used = parts.iter().any(|part| part.is_last) || self.commits.iter().any(is_after_checkpoint);
         if self.leads_to(part) || (!was_used && self.has_start()) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Notices about a store for people, regardless of which code opened it.
+//! Notices about a store for its users, wherever in the program it was opened.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::rebuild_report::RebuildReport;
 
-/// Event of a store that no caller asked for.
+/// Event of a store that users should know of and that no call returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {

@@ -13,8 +13,17 @@ use crate::records::Records;
 
 /// Prefix of the names of kept old indexes, followed by a number.
 const OLD_INDEX_PREFIX: &str = "index.old-";
-/// Most old indexes that are kept. The first ones know the most, so the last one is replaced.
+/// Maximum number of old indexes that are kept. The first ones hold the most records, so the last one is
+/// replaced.
 const OLD_INDEXES_MAX: u32 = 4;
+
+/// State of the old index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OldIndexState {
+    Consistent,
+    /// The machine crashed, so that reading the index could kill the process.
+    MaybeInconsistent,
+}
 
 /// Returns a free name for the old index. If all names are taken, removes the last old index.
 pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
@@ -30,16 +39,16 @@ pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
     Ok(last)
 }
 
-/// Completes the report of a rebuild with the differences to the `old` index, and removes that index if it is
-/// of no use.
+/// Completes the report of a rebuild with the differences from the `old` index. Removes that index unless it
+/// differs from the new one.
 pub(crate) fn compare(
     store: &Path,
     old: Option<PathBuf>,
     mut report: RebuildReport,
-    trusted: bool,
+    old_state: OldIndexState,
 ) -> Result<RebuildReport> {
     let Some(old) = old else { return Ok(report) };
-    if !trusted {
+    if old_state == OldIndexState::MaybeInconsistent {
         remove_directory(&old)?;
         return Ok(report);
     }
@@ -68,7 +77,7 @@ struct IndexRecords {
 
 impl IndexRecords {
     fn read(directory: &Path) -> Result<Self> {
-        let index = Index::open_to_read(directory)?;
+        let index = Index::open_read_only(directory)?;
         let (records, state) = {
             let txn = index.read()?;
             (Records::of_index(&index, &txn)?, index.log_state(&txn)?.unwrap_or_default())
@@ -97,9 +106,14 @@ impl IndexRecords {
             is: is.and_then(snapshot),
         };
         Loss {
-            snapshots: self.records.snapshots_gone(later).into_iter().map(|id| self.describe(id)).collect(),
-            references: self.records.references_gone(later).into_iter().map(reference).collect(),
-            episodes: self.records.episodes_gone(later),
+            snapshots: self
+                .records
+                .snapshots_missing_in(later)
+                .into_iter()
+                .map(|id| self.describe(id))
+                .collect(),
+            references: self.records.references_missing_in(later).into_iter().map(reference).collect(),
+            episodes: self.records.episodes_missing_in(later),
         }
     }
 

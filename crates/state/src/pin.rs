@@ -1,4 +1,4 @@
-//! Pins: they keep a tree alive even if no snapshot refers to it any more.
+//! Pin records. A pin keeps a tree alive even if no snapshot refers to it any more.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
@@ -10,13 +10,13 @@ use crate::references_of::ObjectId;
 pub struct Pin {
     /// Unique id.
     pub id: PinId,
-    /// The snapshot it was made for.
+    /// Snapshot that was pinned.
     pub snapshot: SnapshotId,
-    /// Content that is kept.
+    /// Tree that is kept alive.
     pub tree: TreeId,
-    /// Times that are kept.
+    /// Times of that tree.
     pub times: NodeId,
-    /// Description of the holder, for people.
+    /// Description of the holder, for users.
     pub owner: String,
     /// True if the pin ends with its process.
     pub of_process: bool,

@@ -9,7 +9,7 @@ use crate::damage::Damage;
 use crate::id::{EpisodeId, SnapshotId};
 use crate::snapshot::Timestamp;
 
-/// Report of a rebuild of the index from the packs: its result, and what was lost.
+/// Report of a rebuild of the index from the packs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
     /// Contents of the new index.
@@ -22,7 +22,7 @@ pub struct RebuildReport {
     pub old_unreadable: bool,
     /// Records of the old index that the packs no longer hold.
     pub lost: Loss,
-    /// Rows of the old index that were wrong.
+    /// Rows of the old index that differed from the log, which are right in the new index.
     pub mended: Vec<Damage>,
     /// Directory of the old index, if it was kept.
     pub old_index: Option<PathBuf>,
@@ -62,13 +62,13 @@ pub struct LostReference {
 }
 
 impl RebuildReport {
-    /// Describes everything about the rebuild that a person should know, one sentence each.
+    /// Describes everything about the rebuild that users should know, in one sentence each.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let lost = &self.lost;
         if !lost.is_empty() {
             problems.push(format!(
-                "lost {} snapshots, {} references, {} episodes that the packs do not hold any more",
+                "lost {} snapshots, {} references, {} episodes that the packs no longer hold",
                 lost.snapshots.len(),
                 lost.references.len(),
                 lost.episodes.len()
@@ -76,7 +76,7 @@ impl RebuildReport {
         }
         if self.commits_given_up > 0 {
             problems.push(format!(
-                "{} commits at the end of the log were incomplete and are gone",
+                "{} commits at the end of the log were incomplete and were dropped",
                 self.commits_given_up
             ));
         }
@@ -84,7 +84,7 @@ impl RebuildReport {
             problems.push("commit records are missing from the log".to_owned());
         }
         if self.old_unreadable {
-            problems.push("the old index could not be read, so what it held is not known".to_owned());
+            problems.push("the old index could not be read, so its content is unknown".to_owned());
         }
         if !self.mended.is_empty() {
             problems.push(format!("{} rows of the old index were wrong", self.mended.len()));

@@ -25,7 +25,7 @@ use crate::index_trust;
 use crate::log_record::{Change, CheckpointOrigin};
 use crate::log_scan::{LogRecords, LogTail};
 use crate::log_state::LogState;
-use crate::old_index;
+use crate::old_index::{self, OldIndexState};
 use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
 use crate::rebuild_report::RebuildReport;
@@ -56,8 +56,8 @@ pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
     };
     let old = install_index(path, &new)?;
     index_trust::set(path, &index_trust::boot_id())?;
-    // After a machine crash the old index may be inconsistent, and reading it could kill the process.
-    old_index::compare(path, old, report, !crashed)
+    let state = if crashed { OldIndexState::MaybeInconsistent } else { OldIndexState::Consistent };
+    old_index::compare(path, old, report, state)
 }
 
 /// Builds an index in `new`.

@@ -14,10 +14,11 @@ use rustix::io::Errno;
 use crate::error::{IoContext as _, Result};
 use crate::platform;
 
-/// Size in bytes, to which the size of the index is added: garbage collection may rewrite every page of it.
-const BASE: u64 = 1 << 20;
-/// The reserve is allocated only if this many times its size is free.
-const PLENTY: u64 = 4;
+/// Size of the reserve in bytes, without the size of the index, which is added to it: garbage collection may
+/// rewrite every page of the index.
+const SIZE_MIN: u64 = 1 << 20;
+/// Multiple of its size that must be free for the reserve to be allocated.
+const FREE_SPACE_FACTOR: u64 = 4;
 
 /// The reserve file of one store.
 pub(crate) struct Reserve {
@@ -35,10 +36,10 @@ impl Reserve {
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Fails if there is no reserve and little free space: once the reserve is released, the remaining space
-    /// is only for removals.
-    pub(crate) fn leave_room(&self) -> Result<()> {
-        if self.path.exists() || free_bytes(&self.path) >= BASE {
+    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: once the reserve is released, the
+    /// remaining space is only for removals.
+    pub(crate) fn check_free_space(&self) -> Result<()> {
+        if self.path.exists() || free_bytes(&self.path) >= SIZE_MIN {
             return Ok(());
         }
         Err(io::Error::from(io::ErrorKind::StorageFull))
@@ -49,8 +50,8 @@ impl Reserve {
     /// calling operation.
     pub(crate) fn fill(&self) {
         let index = length(&self.index);
-        let wanted = BASE + index;
-        if length(&self.path) >= BASE + index / 2 || free_bytes(&self.path) < wanted * PLENTY {
+        let wanted = SIZE_MIN + index;
+        if length(&self.path) >= SIZE_MIN + index / 2 || free_bytes(&self.path) < wanted * FREE_SPACE_FACTOR {
             return;
         }
         let new = self.path.with_extension("new");
@@ -71,15 +72,15 @@ fn free_bytes(path: &Path) -> u64 {
 }
 
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
-    const PART: usize = 1 << 20;
+    const WRITE_SIZE: usize = 1 << 20;
     let file = File::create(path)?;
     match platform::reserve(&file, 0, len) {
         Err(Errno::OPNOTSUPP) => {}
         other => return Ok(other?),
     }
-    let zeros = vec![0; PART];
-    for start in (0..len).step_by(PART) {
-        file.write_all_at(&zeros[..PART.min((len - start) as usize)], start)?;
+    let zeros = vec![0; WRITE_SIZE];
+    for start in (0..len).step_by(WRITE_SIZE) {
+        file.write_all_at(&zeros[..WRITE_SIZE.min((len - start) as usize)], start)?;
     }
     Ok(())
 }

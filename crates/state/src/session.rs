@@ -1,4 +1,4 @@
-//! Sessions: processes declare which objects garbage collection must keep for them.
+//! Sessions: how a process keeps objects from being deleted by garbage collection while it uses them.
 //!
 //! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the epoch
 //! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
 
-/// First byte offset that is not an epoch.
+/// First byte offset of the lock file that does not stand for an epoch.
 pub(crate) const EPOCHS_MAX: u64 = 1 << 62;
 
 pub(crate) struct Sessions {
@@ -23,7 +23,7 @@ pub(crate) struct Sessions {
     held: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// Protects everything that existed when it was taken from garbage collection.
+/// Protects all objects that existed when it was taken from garbage collection.
 pub(crate) struct Guard {
     sessions: Arc<Sessions>,
     epoch: u64,
@@ -41,14 +41,14 @@ impl Sessions {
     pub(crate) fn guard(self: &Arc<Self>, epoch: impl Fn() -> Result<u64>) -> Result<Guard> {
         loop {
             let now = epoch()?;
-            let guard = self.hold(now)?;
+            let guard = self.acquire(now)?;
             if epoch()? == now {
                 return Ok(guard);
             }
         }
     }
 
-    fn hold(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
+    fn acquire(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(&epoch) {
             byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
@@ -57,7 +57,7 @@ impl Sessions {
         Ok(Guard { sessions: Arc::clone(self), epoch })
     }
 
-    fn let_go(&self, epoch: u64) {
+    fn release(&self, epoch: u64) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = held.get_mut(&epoch) else { return };
         *count -= 1;
@@ -69,7 +69,7 @@ impl Sessions {
     }
 
     /// Returns the oldest epoch that any live process holds; `None` if there is none.
-    pub(crate) fn oldest(path: &Path) -> Result<Option<u64>> {
+    pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
         // A separate open file, because locks taken through the same one are invisible.
         let file = File::open(path).context("open", path)?;
         byte_lock::lowest(&file, 0, EPOCHS_MAX).context("look for locks on", path)
@@ -78,7 +78,7 @@ impl Sessions {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.sessions.let_go(self.epoch);
+        self.sessions.release(self.epoch);
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         let path = directory.path().join("lock");
         File::create(&path).unwrap();
         let sessions = Arc::new(Sessions::new(path.clone()).unwrap());
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
         let epoch = AtomicU64::new(7);
         let take = || sessions.guard(|| Ok(epoch.load(Ordering::SeqCst))).unwrap();
         let (first, again) = (take(), take());
@@ -102,13 +102,13 @@ mod tests {
         epoch.store(4000, Ordering::SeqCst);
         let third = take();
         drop(first);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(7));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(7));
         drop(again);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(9));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(9));
         drop(second);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(4000));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(4000));
         drop(third);
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
     }
 
     #[test]
@@ -121,8 +121,8 @@ mod tests {
         let guard = sessions.guard(|| Ok(3)).unwrap();
         // Closing another descriptor of the same file ends no lock.
         drop(other);
-        assert_eq!(Sessions::oldest(&path).unwrap(), Some(3));
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), Some(3));
         drop((guard, sessions));
-        assert_eq!(Sessions::oldest(&path).unwrap(), None);
+        assert_eq!(Sessions::oldest_epoch(&path).unwrap(), None);
     }
 }

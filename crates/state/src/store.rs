@@ -13,8 +13,8 @@
 //! directories/ state of each checked-out directory (`directory/state.rs`); stat records are in the index
 //! ```
 //!
-//! This file has the handle and what all operations need; `store/open.rs` opens and creates stores. Operations
-//! are in the file of their subject, as further methods of [`Store`].
+//! This file has the handle and the reading of objects; `store/open.rs` opens and creates stores. Other
+//! operations are methods of [`Store`] in the file of their subject.
 
 mod open;
 
@@ -49,7 +49,7 @@ pub struct Store {
     pub(crate) inner: Arc<Inner>,
     /// Objects that this handle reads like those of the store.
     overlay: Option<Arc<dyn ObjectOverlay>>,
-    /// Stops reads and new objects of this handle.
+    /// Cancels reads and writes of objects through this handle.
     cancel: Cancel,
     /// Memory limits of this handle's walks.
     walk_limits: WalkLimits,
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Store {
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    fn of(inner: Arc<Inner>) -> Self {
+    fn from_inner(inner: Arc<Inner>) -> Self {
         Self { inner, overlay: None, cancel: Cancel::new(), walk_limits: WalkLimits::default() }
     }
 
@@ -147,6 +147,7 @@ impl Store {
         }
     }
 
+    /// Takes a guard that protects objects from garbage collection.
     pub(crate) fn guard(&self) -> Result<Guard> {
         self.inner.sessions.guard(|| self.inner.epoch())
     }
@@ -171,7 +172,7 @@ impl Store {
         self.inner.read_object(kind, id)
     }
 
-    /// Reads a list: a directory or one of its pages, or their times. Cached.
+    /// Reads a page of a directory or of its times, through the cache.
     pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
         self.cancel.check()?;
         if let Some(page) = self.inner.pages.get(id) {
@@ -185,7 +186,7 @@ impl Store {
     }
 
     /// Adds a page that was just written to the cache.
-    pub(crate) fn remember_page(&self, id: NodeId, page: Page) {
+    pub(crate) fn cache_page(&self, id: NodeId, page: Page) {
         let weight = page.weight();
         self.inner.pages.insert(id, Arc::new(page), weight);
     }

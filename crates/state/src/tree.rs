@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::tree_path::{join, path_names};
 use crate::walk_limits::{WalkUsage, queued_size};
 
-/// A read-only view of a tree.
+/// A tree of the store, opened for reading.
 #[derive(Clone)]
 pub struct Tree {
     store: Store,
@@ -115,8 +115,8 @@ impl Tree {
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
         let usage = WalkUsage::new(self.store.walk_limits());
         usage.add(queued_size(b"", &self.root))?;
-        let mut open = vec![(Vec::new(), self.root.clone())];
-        while let Some((path, directory)) = open.pop() {
+        let mut queue = vec![(Vec::new(), self.root.clone())];
+        while let Some((path, directory)) = queue.pop() {
             usage.remove(queued_size(&path, &directory));
             let mut below = Vec::new();
             self.store.for_each_entry(&directory, &mut |entry| {
@@ -129,7 +129,7 @@ impl Tree {
                 Ok(())
             })?;
             below.reverse();
-            open.append(&mut below);
+            queue.append(&mut below);
         }
         Ok(())
     }
@@ -433,8 +433,8 @@ mod tests {
 
     #[test]
     fn a_part_of_a_directory_is_read_from_the_pages_that_hold_it() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("store");
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("store");
         let store = Store::open_or_create(&path).unwrap();
         let mut tree = store.empty_tree().unwrap();
         tree.mkdir("d").unwrap();

@@ -11,7 +11,7 @@ use crate::record::Kind;
 use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 
-/// Most objects of a commit that becomes one row. A larger one writes into the tables itself.
+/// Maximum number of objects of a commit that becomes one row. A larger commit writes into the tables itself.
 const ROW_OBJECTS_MAX: usize = 64;
 /// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
 /// into the tables itself.

@@ -1,9 +1,9 @@
-//! Rows of the latest small commits that are not in the tables of the index yet.
+//! Unsettled rows: objects and snapshots of the latest small commits that are not in their tables yet.
 //!
-//! Ids are random, so putting the dozen objects of a small commit and its snapshot into their tables would
+//! Ids are random, so that adding the dozen objects of a small commit and its snapshot to their tables would
 //! write a dozen pages or more. Instead they become one row of the table `recent`, and each process caches
-//! the content of those rows in memory. Once there are enough rows, they are settled: their objects move into
-//! the tables together, sorted by id.
+//! these rows in memory. Once there are enough rows, they are settled: their objects are moved into the tables
+//! together, sorted by id.
 //!
 //! Code that removes objects or snapshots from the tables settles first, in the same transaction. Otherwise a
 //! second copy of an object in an unsettled row would replace the removed one.

@@ -108,9 +108,9 @@ impl Verify<'_> {
     /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
     /// record of its steps.
     fn references(&self, snapshots: &[Snapshot]) -> Result<()> {
-        let there: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
+        let existing: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
-            if !there.contains(&id) {
+            if !existing.contains(&id) {
                 self.report(Some(id), None, format!("reference `{name}` names a snapshot that is missing"));
             }
         }

@@ -1,8 +1,8 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
 //! A tree holds only what was changed; everything else stays in the store until it is accessed. Clones share
-//! everything (copy on write), so a search forks states for the price of a pointer. Committing writes the
-//! changed files and the directories above them.
+//! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A commit
+//! writes the changed files and the directories above them.
 
 mod commit;
 mod edit;
@@ -31,7 +31,9 @@ pub use files::{AddOutcome, FileToAdd, LinkedFile};
 
 pub(crate) use commit::{commit_snapshot, file_reference, symlink_reference};
 
+/// Mode of a new directory.
 const NEW_DIRECTORY: u16 = 0o755;
+/// Mode of a new file.
 const NEW_FILE: u16 = 0o644;
 
 /// Error of an operation on a virtual tree.
@@ -213,10 +215,10 @@ impl File {
 }
 
 /// Encoded reference and time of an entry of the store.
-type Encoded = (Box<[u8]>, Box<[u8]>);
+type StoredEntry = (Box<[u8]>, Box<[u8]>);
 
 /// Result of a path lookup.
-enum Found<'t> {
+enum Lookup<'t> {
     Virtual(&'t Child),
     Root(&'t Directory),
     Stored(Entry),
@@ -236,7 +238,7 @@ impl Directory {
     }
 
     /// Returns the encoded reference and time of an entry of the base.
-    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Encoded>> {
+    fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
         let Some((page, times, at)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {

@@ -1,4 +1,4 @@
-//! Bounds on what one walk holds in memory.
+//! Memory limits of walks through directories and trees.
 //!
 //! Files cost little on disk: a few megabytes of directories hold hundreds of thousands of files whose paths
 //! have a quarter of a megabyte each. So a disk quota does not bound the memory of a walk.

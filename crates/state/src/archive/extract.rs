@@ -21,10 +21,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::{ArchiveError, Result, refused};
-use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, names_inside};
+use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, path_components};
 use super::member::{Kind, Member};
 use super::reader::Reader;
-use super::sparse::Run;
+use super::sparse::SparseRun;
 use crate::cancel::Cancel;
 use crate::node::{is_valid_name, is_valid_target};
 use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
@@ -37,13 +37,13 @@ const PERMISSIONS: u16 = 0o777;
 /// Mode of a directory that no member names.
 const IMPLIED_DIRECTORY: u16 = 0o755;
 /// Permission bits needed to fill a directory.
-const OWNER: u16 = 0o700;
+const OWNER_ALL: u16 = 0o700;
 /// Prefix of a member that removes an entry of a lower layer.
 const WHITEOUT: &[u8] = b".wh.";
 /// Name of a member that hides everything of lower layers in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Purpose of an extraction.
+/// Purpose of an extraction, which decides how entries are replaced and which metadata is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExtractProfile {
     /// A copy of a user's files. Modes and times are kept. Existing files stay unless a member has their
@@ -52,8 +52,9 @@ pub enum ExtractProfile {
         /// Replacement for the first component of every member's path.
         name: Vec<u8>,
     },
-    /// Layers of a root file system, each over the ones before it: whiteouts remove, and anything replaces anything.
-    /// Permissions are kept, with all rights on directories for their owner; times are not.
+    /// Layers of a root file system, each over the ones before it: whiteouts remove entries, and an entry of any
+    /// kind replaces another of any kind. Permissions are kept, with all rights on directories for their owner;
+    /// times are not.
     Layer,
 }
 
@@ -88,8 +89,8 @@ pub struct Extractor {
     /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
     /// and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Entries created by the current layer: inode of the directory, and name.
-    made: HashSet<(u64, Box<[u8]>)>,
+    /// Entries that the current layer created: inode of the directory, and name.
+    created: HashSet<(u64, Box<[u8]>)>,
 }
 
 impl Extractor {
@@ -102,13 +103,13 @@ impl Extractor {
             options,
             report: ExtractReport::default(),
             directories: BTreeMap::new(),
-            made: HashSet::new(),
+            created: HashSet::new(),
         })
     }
 
     /// Extracts one archive. Files extracted before an error are kept.
     pub fn extract(&mut self, input: &mut dyn Read) -> Result<()> {
-        self.made.clear();
+        self.created.clear();
         let mut reader = Reader::new(input, self.options.cancel.clone());
         while let Some(member) = reader.next()? {
             self.member(member, &mut reader)?;
@@ -146,7 +147,7 @@ impl Extractor {
             Kind::HardLink => self.hard_link(&parent, name, &member)?,
             _ => self.file(&parent, name, member, reader)?,
         }
-        self.record_made(&parent, name)
+        self.record_created(&parent, name)
     }
 
     /// Returns the components of a member's path in the directory.
@@ -154,10 +155,10 @@ impl Extractor {
         if let ExtractProfile::Copy { .. } = self.options.profile {
             check_relative(path)?;
         }
-        let mut names: Vec<Vec<u8>> = names_inside(path)?.into_iter().map(<[u8]>::to_vec).collect();
+        let mut names: Vec<Vec<u8>> = path_components(path)?.into_iter().map(<[u8]>::to_vec).collect();
         if let ExtractProfile::Copy { name } = &self.options.profile {
             let Some(first) = names.first_mut() else {
-                return Err(refused(path, "it has no name to be copied under"));
+                return Err(refused(path, "it has no name"));
             };
             first.clone_from(name);
         }
@@ -173,7 +174,7 @@ impl Extractor {
 
     fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
-        let mode = mode(member.mode & PERMISSIONS | OWNER);
+        let mode = mode(member.mode & PERMISSIONS | OWNER_ALL);
         match kind(parent, name)? {
             Some(FileType::Directory) if !self.is_layer() => {}
             Some(FileType::Directory) => {
@@ -188,10 +189,10 @@ impl Extractor {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
-                self.clear_target(parent, name)?;
-                make(parent, name, mode)?;
+                self.remove_target(parent, name)?;
+                create_directory(parent, name, mode)?;
             }
-            None => make(parent, name, mode)?,
+            None => create_directory(parent, name, mode)?,
         }
         if !self.is_layer() {
             let mode = self::mode(member.mode & PERMISSIONS);
@@ -210,7 +211,7 @@ impl Extractor {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
         let map = reader.map(&mut member)?;
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
@@ -220,8 +221,10 @@ impl Extractor {
             Some(map) => {
                 for run in map.runs() {
                     match run {
-                        Run::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
-                        Run::Data(len) => reader.content(len, |data| file.write_all(data).map_err(wrong))?,
+                        SparseRun::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
+                        SparseRun::Data(len) => {
+                            reader.content(len, |data| file.write_all(data).map_err(wrong))?
+                        }
                     }
                 }
                 // For a hole at the end.
@@ -242,7 +245,7 @@ impl Extractor {
         if !is_valid_target(&member.target) {
             return Err(refused(&path, "no symlink can point there"));
         }
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
         match member.modified.filter(|_| !self.is_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
@@ -256,7 +259,10 @@ impl Extractor {
         let target = self.path_of(&member.target)?;
         let nowhere = || {
             let target = shorten_path(&member.target).into_owned();
-            refused(&path, format!("it is a link to `{target}`, which is no file that was extracted before"))
+            refused(
+                &path,
+                format!("it is a link to `{target}`, which is not a file that was extracted before it"),
+            )
         };
         let (of, above) = target.split_last().ok_or_else(nowhere)?;
         let from = self.existing_directory(above)?.ok_or_else(nowhere)?;
@@ -265,7 +271,7 @@ impl Extractor {
             Some(_) if from.path_of(of) == path => return Ok(()),
             Some(_) => {}
         }
-        self.clear_target(parent, name)?;
+        self.remove_target(parent, name)?;
         match linkat(&from.fd, &of[..], &parent.fd, name, AtFlags::empty()) {
             // The target was removed to make room for the link.
             Err(Errno::NOENT) => Err(nowhere()),
@@ -275,7 +281,7 @@ impl Extractor {
     }
 
     /// Removes an existing entry that a member replaces, which must not be a directory for a copy.
-    fn clear_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn remove_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match kind(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
@@ -287,19 +293,19 @@ impl Extractor {
 
     fn whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
-            return self.clear_lower(parent);
+            return self.remove_lower_entries(parent);
         }
         let hidden = &name[WHITEOUT.len()..];
         if !is_valid_name(hidden) {
-            return Err(refused(&parent.path_of(name), "it removes what no file can be called"));
+            return Err(refused(&parent.path_of(name), "it removes an impossible name"));
         }
         self.remove(parent, hidden)
     }
 
-    fn record_made(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn record_created(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if self.is_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
-            self.made.insert((inode, name.into()));
+            self.created.insert((inode, name.into()));
         }
         Ok(())
     }
@@ -337,7 +343,7 @@ fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(raw_mode(u32::from(bits)))
 }
 
-fn make(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
+fn create_directory(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
     let path = parent.path_of(name);
     mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
     // Independent of the umask.
@@ -357,7 +363,7 @@ fn skip_over(file: &mut File, len: u64) -> io::Result<()> {
 }
 
 fn behind_symlink(path: &[u8]) -> ArchiveError {
-    refused(path, "a symlink is in the place of the directory, and nothing goes through it")
+    refused(path, "a symlink is in the place of the directory, and nothing is extracted through it")
 }
 
 /// Adds the member's path to a system error.

@@ -1,5 +1,5 @@
 //! Limits on the content of an archive. A few hundred compressed bytes can describe files of exabytes and
-//! millions of directories, so the size of an archive is no limit.
+//! millions of directories, so the size of an archive does not bound its content.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::tree_path::DEPTH_MAX;
 const XATTR_VALUE_MAX: usize = 64 << 10;
 /// Total length of the names of a file's extended attributes in bytes (`XATTR_LIST_MAX` of Linux).
 const XATTR_NAMES_MAX: usize = 64 << 10;
-/// Most members that a report names; the rest is only counted.
+/// Maximum number of members that a report names; the rest is only counted.
 pub(super) const NAMED_MAX: usize = 1_000;
 
-/// Limits on the content of an archive. By default as much as a file system can address.
+/// Limits on the content of an archive. The default allows as much as a file system can address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveLimits {
     /// Bytes of all files. Holes count, and so does the size of a file again for each hard link to it.
@@ -33,7 +33,7 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// Memory budget shared by concurrent imports.
+/// MemoryUsage budget shared by concurrent imports.
 pub trait MemoryBudget: fmt::Debug + Sync {
     /// Takes bytes for the duration of the import. Returns false if there are not enough left.
     fn take(&self, bytes: u64) -> bool;
@@ -42,11 +42,11 @@ pub trait MemoryBudget: fmt::Debug + Sync {
 /// Approximate memory of an entry besides its names and attributes, in bytes.
 const ENTRY_MEMORY: u64 = 256;
 
-/// Memory that one archive takes from a budget.
+/// MemoryUsage that one archive takes from a budget.
 #[derive(Debug)]
-pub(super) struct Memory<'a>(pub(super) Option<&'a dyn MemoryBudget>);
+pub(super) struct MemoryUsage<'a>(pub(super) Option<&'a dyn MemoryBudget>);
 
-impl Memory<'_> {
+impl MemoryUsage<'_> {
     /// Takes the memory of a member without its content.
     pub(super) fn add_member(&self, member: &Member) -> Result<()> {
         self.take(metadata_of(member))
@@ -129,9 +129,9 @@ fn check_xattrs(member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Splits a path of the archive into names. A name that leads out of the archive makes the whole archive
-/// suspect.
-pub(super) fn names_inside(path: &[u8]) -> Result<Vec<&[u8]>> {
+/// Splits a path of the archive into names. Refuses `..`, because an archive with such a path is suspect as a
+/// whole.
+pub(super) fn path_components(path: &[u8]) -> Result<Vec<&[u8]>> {
     let names = || path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     if names().any(|name| name == b"..") {
         return Err(refused(path, "its name leads out of the archive"));

@@ -79,7 +79,7 @@ impl Inner {
         let mut queue = vec![root];
         while let Some((kind, id)) = queue.pop() {
             // Live objects refer only to live objects.
-            if self.index.live(txn, kind, &id)?.is_some() {
+            if self.index.find_live(txn, kind, &id)?.is_some() {
                 continue;
             }
             let key = condemned_key(kind, &id);

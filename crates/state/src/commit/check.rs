@@ -69,7 +69,7 @@ impl Inner {
             });
             if !moved && snapshot_id(Some(target)) == Some(*id) {
                 return Err(StoreError::Refused(format!(
-                    "snapshot {id} is what reference `{name}` points to"
+                    "snapshot {id} is the target of reference `{name}`"
                 )));
             }
         }

@@ -50,27 +50,27 @@ pub(super) fn remove_leftovers(
     if marks.is_empty() {
         return Ok(marks);
     }
-    let mut all_seen = true;
+    let mut all_read = true;
     let mut path = Vec::new();
-    let mut open = vec![Below { around: 0, name: Vec::new() }];
-    while let Some(Below { around, name }) = open.pop() {
+    let mut queue = vec![QueuedDirectory { parent_len: 0, name: Vec::new() }];
+    while let Some(QueuedDirectory { parent_len, name }) = queue.pop() {
         known.store.cancel().check().map_err(StoreError::from)?;
         // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
         // path.
-        path.truncate(around);
+        path.truncate(parent_len);
         path = join(&path, &name);
         let access = TemporaryAccess::new(root, &known.path);
-        let cleaned = clean(known, &access, &path, &marks, &mut open);
+        let cleaned = clean(known, &access, &path, &marks, &mut queue);
         access.restore()?;
-        all_seen &= cleaned?;
+        all_read &= cleaned?;
     }
-    Ok(if all_seen { Vec::new() } else { marks })
+    Ok(if all_read { Vec::new() } else { marks })
 }
 
 /// A queued directory. Only its name is kept: paths may be long, and there may be many.
-struct Below {
-    /// Length of the parent's path.
-    around: usize,
+struct QueuedDirectory {
+    /// Length of the parent's path in bytes.
+    parent_len: usize,
     name: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ fn clean(
     access: &TemporaryAccess<'_>,
     path: &[u8],
     marks: &[String],
-    below: &mut Vec<Below>,
+    queue: &mut Vec<QueuedDirectory>,
 ) -> Result<bool> {
     let here = || full_path(&known.path, path);
     let fd = match access.open(path, READ) {
@@ -91,7 +91,7 @@ fn clean(
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).context("open", &here()),
     };
-    let left = list(&fd, path.len(), marks, below).context("list", &here())?;
+    let left = list(&fd, path.len(), marks, queue).context("list", &here())?;
     if left.is_empty() {
         return Ok(true);
     }
@@ -107,12 +107,13 @@ fn clean(
     Ok(true)
 }
 
-/// Returns the leftovers in a directory, whose path is `around` bytes long, and queues its subdirectories.
+/// Returns the leftovers in a directory and queues its subdirectories. `parent_len` is the length of the
+/// directory's path.
 fn list(
     fd: &OwnedFd,
-    around: usize,
+    parent_len: usize,
     marks: &[String],
-    below: &mut Vec<Below>,
+    queue: &mut Vec<QueuedDirectory>,
 ) -> Result<Vec<Vec<u8>>, Errno> {
     let mut left = Vec::new();
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -124,7 +125,7 @@ fn list(
             continue;
         }
         if kind(fd, name, entry.file_type()) == FileType::Directory {
-            below.push(Below { around, name: name.to_vec() });
+            queue.push(QueuedDirectory { parent_len, name: name.to_vec() });
         } else if is_leftover(name, marks) {
             left.push(name.to_vec());
         }

@@ -27,7 +27,7 @@ pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored::ignored_paths;
 pub use read::{DirectoryReader, open_plain, user_attributes};
-pub(crate) use read::{Read, ReadError, read_file};
+pub(crate) use read::{ReadError, ReadOutcome, read_file};
 pub use scan::{
     DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with,
     snapshot_directory, snapshot_directory_with, track_snapshot,

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::error::Result;
 
-/// Most directories of this process that may be open while their entries are processed in parallel.
+/// Maximum number of directories of this process that are open while their entries are processed in parallel.
 const OPEN_MAX: usize = 16;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);

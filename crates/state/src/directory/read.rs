@@ -25,8 +25,8 @@ const ATTEMPTS: usize = 4;
 const CLOCK_TICK: i64 = 20_000_000;
 /// Clock granularity of file systems with whole seconds, in nanoseconds.
 const COARSE_CLOCK_TICK: i64 = 2_000_000_000;
-/// Duration in nanoseconds. A write changes the timestamps when it begins, not while it is in progress: a
-/// file that changed more recently than this may still be changing, and is read twice.
+/// Age of a change, in nanoseconds, up to which a file is read twice. A write changes the timestamps when it
+/// begins, not while it is in progress, so the file may still be changing.
 const RECENT_WRITE: i64 = 2_000_000_000;
 /// Size of the read buffer in bytes.
 const READ_BUFFER: usize = 1 << 20;
@@ -118,7 +118,7 @@ impl DirectoryReader for QuiescentReader {
 }
 
 /// Outcome of reading a file.
-pub(crate) enum Read {
+pub(crate) enum ReadOutcome {
     File {
         node: FileNode,
         fingerprint: StatFingerprint,
@@ -157,17 +157,17 @@ pub(crate) fn read_file(
     reader: &dyn DirectoryReader,
     directory: impl AsFd,
     name: &[u8],
-) -> Result<Read, ReadError> {
+) -> Result<ReadOutcome, ReadError> {
     let mut first: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
         let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
             Ok(file) => file,
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Read::Vanished),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(ReadOutcome::Vanished),
             Err(error) => return Err(error.into()),
         };
         let before = fstat(&file)?;
         if rustix::fs::FileType::from_raw_mode(before.st_mode) != rustix::fs::FileType::RegularFile {
-            return Ok(Read::Vanished);
+            return Ok(ReadOutcome::Vanished);
         }
         let started = now();
         let seen = fingerprint(&before);
@@ -179,7 +179,8 @@ pub(crate) fn read_file(
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
         let trusted = is_trustworthy(&seen, started);
-        let done = Read::File { node: node.clone(), fingerprint: seen, links: links_of(&before), trusted };
+        let done =
+            ReadOutcome::File { node: node.clone(), fingerprint: seen, links: links_of(&before), trusted };
         let age = started.saturating_sub(seen.ctime);
         // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
         // time.
@@ -194,7 +195,7 @@ pub(crate) fn read_file(
             std::thread::sleep(Duration::from_nanos((CLOCK_TICK - age) as u64 + 1));
         }
     }
-    Ok(Read::Changing)
+    Ok(ReadOutcome::Changing)
 }
 
 pub(super) fn errno(error: &io::Error) -> Errno {

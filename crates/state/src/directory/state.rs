@@ -101,7 +101,7 @@ impl<'s> TrackedDirectory<'s> {
         let txn = index.read()?;
         for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
             let live =
-                |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.live(&txn, Kind::Node, id)?.is_some()) };
+                |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.find_live(&txn, Kind::Node, id)?.is_some()) };
             if !live(tree.as_bytes())? || !live(times.as_bytes())? {
                 return Ok(None);
             }
@@ -175,8 +175,8 @@ impl<'s> TrackedDirectory<'s> {
             Some(root) => {
                 let index = &self.store.inner.index;
                 let txn = index.read()?;
-                index.live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
-                    && index.live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
+                index.find_live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
+                    && index.find_live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
             }
             None => false,
         };

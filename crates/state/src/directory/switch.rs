@@ -30,7 +30,7 @@ use crate::tree_path::DEPTH_MAX;
 use super::attributes;
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
-use super::listing::{Raw, TreeIds};
+use super::listing::{ListedEntry, TreeIds};
 use super::path::{full_path, open_directory, relative};
 use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
@@ -205,7 +205,7 @@ impl<'a> Switch<'a> {
         Ok(names)
     }
 
-    fn entry(&self, raw: Raw<'_>) -> Result<Entry> {
+    fn entry(&self, raw: ListedEntry<'_>) -> Result<Entry> {
         let wrong = |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let reference = NodeRef::decode(raw.reference).map_err(wrong)?;
         let time = EntryTime::decode(raw.time).map_err(wrong)?;

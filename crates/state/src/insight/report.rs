@@ -176,6 +176,9 @@ impl From<RiskCode> for RiskNote {
 }
 
 /// Sums over the entries of an insight diff.
+///
+/// The REST API has its own copy, `DiffTotals` of `crates/api`, because that crate must stay light and does not
+/// depend on this one; the server converts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Entries added, directories included.

@@ -22,7 +22,7 @@ use super::{LogAppend, next_log};
 const LOG_MAX: u64 = 64 << 20;
 /// Number of zero bytes preallocated after the end of the log. Overwriting existing blocks needs no journal
 /// commit of the file system: a sync takes about half the time.
-const PREALLOCATED: u64 = 1 << 20;
+const PREALLOCATION: u64 = 1 << 20;
 /// Number of synced commits of a process before it preallocates.
 const PREALLOCATE_AFTER: u32 = 4;
 
@@ -86,8 +86,8 @@ impl Inner {
         append.bytes.truncate((end - append.start) as usize);
         if synced {
             let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
-            if writes >= PREALLOCATE_AFTER && end + PREALLOCATED / 16 > length {
-                let zeros = vec![0; PREALLOCATED as usize];
+            if writes >= PREALLOCATE_AFTER && end + PREALLOCATION / 16 > length {
+                let zeros = vec![0; PREALLOCATION as usize];
                 // Only an optimisation; on a full disk the log simply ends here.
                 drop(file.write_all_at(&zeros, end.max(length)));
             }
@@ -101,23 +101,23 @@ impl Inner {
     pub(crate) fn sync_log(&self, target: LogEnd) -> Result<()> {
         let log = &self.log;
         let mut sync = lock(&log.sync);
-        while sync.done < target {
-            if sync.failed {
+        while sync.synced_to < target {
+            if sync.has_failed {
                 return Err(StoreError::Poisoned);
             }
-            if sync.running {
+            if sync.is_running {
                 sync.waiting += 1;
                 sync = log.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
                 sync.waiting -= 1;
                 continue;
             }
-            sync.running = true;
+            sync.is_running = true;
             drop(sync);
             let reached = self.sync_log_now(target);
             sync = lock(&log.sync);
-            sync.running = false;
+            sync.is_running = false;
             if let Ok(reached) = reached {
-                sync.done = sync.done.max(reached);
+                sync.synced_to = sync.synced_to.max(reached);
             }
             if sync.waiting > 0 {
                 log.synced.notify_all();

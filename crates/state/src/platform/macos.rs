@@ -84,7 +84,7 @@ pub struct RawDir(Option<Result<Dir, Errno>>);
 
 impl RawDir {
     /// Starts at the beginning of an open directory. The buffer is only needed on other platforms.
-    pub fn new(directory: impl AsFd, _room: &mut [MaybeUninit<u8>]) -> Self {
+    pub fn new(directory: impl AsFd, _buffer: &mut [MaybeUninit<u8>]) -> Self {
         Self(Some(Dir::read_from(directory)))
     }
 }

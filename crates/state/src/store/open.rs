@@ -30,7 +30,7 @@ use crate::session::Sessions;
 
 use super::{Inner, OPEN, Store};
 
-/// Decoded directory pages kept in memory, in bytes (up to twice this).
+/// Budget of the cache of decoded directory pages in bytes; it uses up to twice as much.
 const PAGE_CACHE_SIZE: usize = 32 << 20;
 
 /// Longest wait for other processes to close a store whose index must be rebuilt.
@@ -62,7 +62,7 @@ impl Store {
             match open.get(&path) {
                 Some(weak) => {
                     if let Some(inner) = weak.upgrade() {
-                        return Ok(Self::of(inner));
+                        return Ok(Self::from_inner(inner));
                     }
                     // The last owner is closing it right now in another thread.
                     drop(open);
@@ -71,7 +71,7 @@ impl Store {
                 None => {
                     let inner = Arc::new(Inner::open(path.clone(), rebuild)?);
                     open.insert(path, Arc::downgrade(&inner));
-                    return Ok(Self::of(inner));
+                    return Ok(Self::from_inner(inner));
                 }
             }
         }
@@ -168,13 +168,14 @@ const STORE_ENTRIES: [&str; 6] = ["packs", "index", "pins", "directories", "lock
 
 fn create(path: &Path) -> Result<()> {
     let mut entries = fs::read_dir(path).context("list", path)?;
-    let foreign = entries.any(|entry| {
+    let has_foreign_entry = entries.any(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name();
-            !STORE_ENTRIES.iter().any(|own| name == *own) && !name.as_encoded_bytes().starts_with(b"format.")
+            !STORE_ENTRIES.iter().any(|known| name == *known)
+                && !name.as_encoded_bytes().starts_with(b"format.")
         })
     });
-    if foreign && !format::exists(path) {
+    if has_foreign_entry && !format::exists(path) {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
     // One process creates the store; the others wait for it.
@@ -217,7 +218,7 @@ fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index
     if !index_is_trustworthy(path)? {
         return unusable();
     }
-    let index = Index::open_to_read(&directory);
+    let index = Index::open_read_only(&directory);
     if is_unusable(&index, packs)? { unusable() } else { index }
 }
 
@@ -247,8 +248,8 @@ fn holder_of(lock: &File, path: &Path) -> Option<u32> {
     lock_holder::of_exclusive_lock(lock, &path.join("lock"))
 }
 
-/// Returns true if an index without a sign of a crash does not belong to these packs: it is damaged, or
-/// empty.
+/// Returns true if an index does not belong to these packs although no crash was detected: it is damaged, or
+/// it is empty and the packs are not.
 fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     let index = match index {
         Ok(index) => index,
@@ -260,7 +261,8 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         }
         Err(_) => return Ok(false),
     };
-    let known = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
+    // Returns whether an index with a log state is unusable; `None` if it has no log state.
+    let is_state_unusable = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
         // Written by another version; the packs hold the same records.
         Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
         Ok(Some(_)) => Ok(Some(false)),
@@ -268,7 +270,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         Err(error) => Err(error),
     };
     let txn = index.read()?;
-    if let Some(unusable) = known(&txn)? {
+    if let Some(unusable) = is_state_unusable(&txn)? {
         return Ok(unusable);
     }
     drop(txn);
@@ -277,7 +279,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
     while has_records(packs)? {
         let txn = index.read()?;
-        if let Some(unusable) = known(&txn)? {
+        if let Some(unusable) = is_state_unusable(&txn)? {
             return Ok(unusable);
         }
         drop(txn);

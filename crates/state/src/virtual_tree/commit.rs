@@ -15,7 +15,7 @@ use crate::log_record::Change;
 use crate::new_objects::NewObjects;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
 use crate::page::{EntryTime, Head};
-use crate::rewrite::{Edit, Written, rewrite_directory};
+use crate::rewrite::{Edit, EncodedEntry, rewrite_directory};
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
@@ -123,7 +123,7 @@ impl VirtualTree {
     }
 
     /// Writes a child and returns its encoded reference and time.
-    fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<Written<'c>> {
+    fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<EncodedEntry<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
             Child::Stored { reference, time } => (Cow::Borrowed(reference), Cow::Borrowed(time)),
@@ -140,7 +140,7 @@ impl VirtualTree {
         })
     }
 
-    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<Written<'static>> {
+    fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
         let extents = content::write_tail(batch, &file.kept, &file.tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
@@ -173,7 +173,7 @@ pub(crate) fn commit_snapshot(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
-    store.inner.reserve.leave_room()?;
+    store.inner.reserve.check_free_space()?;
     let bytes = objects.bytes();
     store.inner.commit(objects, changes, new.durability)?;
     if let Some(stored) = new.stored {

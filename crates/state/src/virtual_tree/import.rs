@@ -42,7 +42,8 @@ impl VirtualTree {
         })
     }
 
-    /// Adds a file whose content `write` passes piece by piece. Zeros pushed as such cost nothing.
+    /// Adds a file whose content `write` passes piece by piece. Zeros pushed with
+    /// [`ContentWriter::push_zeros`] cost nothing.
     pub(crate) fn put_file_with<E: From<TreeError>>(
         &mut self,
         path: &[u8],
@@ -196,10 +197,10 @@ impl VirtualTree {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         for (kind, id) in objects {
-            if index.live(&txn, kind, &id)?.is_none() {
+            if index.find_live(&txn, kind, &id)?.is_none() {
                 let what = display_path(path);
                 return Err(StoreError::Refused(format!(
-                    "what is to become `{what}` was given up meanwhile"
+                    "the content of `{what}` is about to be deleted by a garbage collection"
                 )));
             }
         }

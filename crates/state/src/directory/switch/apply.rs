@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::directory::attributes;
 use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{Listing, Pair, Raw, TreeIds, pairs};
+use crate::directory::listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{WRITE, open_as_owner, open_directory};
 use crate::directory::read::fingerprint;
@@ -29,14 +29,14 @@ use crate::tree_path::join;
 use super::{OpenDirectory, SET_ID, Switch, ids};
 
 /// Result of applying one entry.
-enum Applied {
-    Gone,
+enum ApplyResult {
+    Removed,
     Leaf(StatEntry),
-    Directory(Below),
+    Directory(Subdirectory),
 }
 
 /// A directory that exists, to be descended into after its parent is closed.
-struct Below {
+struct Subdirectory {
     /// Position among the entries.
     at: usize,
     name: Vec<u8>,
@@ -76,7 +76,7 @@ impl Switch<'_> {
         let (mut entries, below) = self.apply_entries(&directory, recorded.as_ref(), &pairs(&old, &new))?;
         if !below.is_empty() {
             drop(fd);
-            self.apply_below(path, depth, &below, &mut entries)?;
+            self.apply_subdirectories(path, depth, &below, &mut entries)?;
             fd = open_directory(self.root, path).context("open", &self.full_path(path))?;
         }
         let entries = entries.into_iter().flatten().collect();
@@ -93,8 +93,8 @@ impl Switch<'_> {
         &self,
         directory: &OpenDirectory<'_>,
         recorded: Option<&StatRecord>,
-        pairs: &[Pair<'_>],
-    ) -> Result<(Vec<Option<StatEntry>>, Vec<Below>)> {
+        pairs: &[EntryPair<'_>],
+    ) -> Result<(Vec<Option<StatEntry>>, Vec<Subdirectory>)> {
         let mut entries = Vec::with_capacity(pairs.len());
         let mut changed = Vec::new();
         for pair in pairs {
@@ -112,25 +112,25 @@ impl Switch<'_> {
         let mut below = Vec::new();
         for (at, applied) in applied {
             match applied {
-                Applied::Gone => {}
-                Applied::Leaf(entry) => entries[at] = Some(entry),
-                Applied::Directory(directory) => below.push(directory),
+                ApplyResult::Removed => {}
+                ApplyResult::Leaf(entry) => entries[at] = Some(entry),
+                ApplyResult::Directory(directory) => below.push(directory),
             }
         }
         Ok((entries, below))
     }
 
-    fn apply_below(
+    fn apply_subdirectories(
         &self,
         path: &[u8],
         depth: usize,
-        below: &[Below],
+        below: &[Subdirectory],
         entries: &mut [Option<StatEntry>],
     ) -> Result<()> {
-        each(below, |Below { name, from, to, modified, .. }| {
+        each(below, |Subdirectory { name, from, to, modified, .. }| {
             self.apply_directory(&join(path, name), depth + 1, *from, to, *modified)
         })?;
-        for Below { at, name, to, .. } in below {
+        for Subdirectory { at, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
                 StatFingerprint::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
@@ -140,7 +140,7 @@ impl Switch<'_> {
     }
 
     /// Returns the stat entry of an entry that need not be changed.
-    fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &Pair<'_>) -> Option<StatEntry> {
+    fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &EntryPair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
         }
@@ -161,7 +161,7 @@ impl Switch<'_> {
         &self,
         directory: &OpenDirectory<'_>,
         recorded: Option<&StatRecord>,
-        pair: &Pair<'_>,
+        pair: &EntryPair<'_>,
     ) -> Result<Option<StatEntry>> {
         let (Some(recorded), Some(after)) = (recorded, pair.after) else { return Ok(None) };
         let is_there = |known: &&StatEntry| {
@@ -214,7 +214,12 @@ impl Switch<'_> {
     }
 
     /// Applies one entry.
-    fn apply_entry(&self, directory: &OpenDirectory<'_>, at: usize, pair: &Pair<'_>) -> Result<Applied> {
+    fn apply_entry(
+        &self,
+        directory: &OpenDirectory<'_>,
+        at: usize,
+        pair: &EntryPair<'_>,
+    ) -> Result<ApplyResult> {
         // Checked here because removed and reflinked files are not read from the store.
         self.store.cancel().check().map_err(StoreError::from)?;
         self.progress.advance(1);
@@ -222,7 +227,7 @@ impl Switch<'_> {
         let old = pair.before.map(|raw| self.entry(raw)).transpose()?;
         let Some(after) = pair.after else {
             self.remove(directory.fd, &here, pair.name, old.as_ref())?;
-            return Ok(Applied::Gone);
+            return Ok(ApplyResult::Removed);
         };
         let new = self.entry(after)?;
         self.count_write(ENTRY_BYTES, &here)?;
@@ -230,9 +235,10 @@ impl Switch<'_> {
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(directory, &here, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);
-            return Ok(Applied::Directory(Below { at, name, from, to, modified }));
+            return Ok(ApplyResult::Directory(Subdirectory { at, name, from, to, modified }));
         }
-        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref()).map(Applied::Leaf)
+        self.apply_leaf(directory.fd, &here, pair.name, old.as_ref(), &new, stat.as_ref())
+            .map(ApplyResult::Leaf)
     }
 
     /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
@@ -347,7 +353,7 @@ impl Switch<'_> {
 }
 
 /// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
-fn unknown_entry(name: &[u8], raw: Option<Raw<'_>>) -> StatEntry {
+fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
     let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
             StatFingerprint::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)

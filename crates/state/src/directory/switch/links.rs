@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, fstat, futimens, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::directory::error::{Context, Result};
-use crate::directory::listing::{Listing, Raw, TreeIds};
+use crate::directory::listing::{ListedEntry, Listing, TreeIds};
 use crate::directory::parallel::each;
 use crate::directory::path::{READ, WRITE};
 use crate::directory::read::fingerprint;
@@ -24,10 +24,10 @@ use crate::tree_path::join;
 use super::{LinkGroup, Switch};
 
 /// Unchanged names by label.
-type Kept = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
+type UnchangedNames = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
 /// Groups for which unchanged names are searched, and the paths that were written.
-struct Wanted<'g> {
+struct LinkSearch<'g> {
     groups: &'g HashMap<u64, LinkGroup>,
     written: HashSet<&'g [u8]>,
 }
@@ -69,7 +69,7 @@ impl Switch<'_> {
 
     fn link_groups(&self, to: TreeIds) -> Result<()> {
         let groups = std::mem::take(&mut *lock(&self.links));
-        let mut kept = self.kept_names(to, &groups)?;
+        let mut kept = self.unchanged_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
             let intact_name = self.intact_name(kept.remove(label).unwrap_or_default())?;
@@ -115,23 +115,23 @@ impl Switch<'_> {
 
     /// Finds names of the new tree that were not written although another name of the same file was. They may
     /// be anywhere, even in unchanged directories: this reads the whole tree, but only if needed.
-    fn kept_names(&self, to: TreeIds, groups: &HashMap<u64, LinkGroup>) -> Result<Kept> {
+    fn unchanged_names(&self, to: TreeIds, groups: &HashMap<u64, LinkGroup>) -> Result<UnchangedNames> {
         if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
-            return Ok(Kept::new());
+            return Ok(UnchangedNames::new());
         }
         let written = groups.values().flat_map(|group| &group.names).map(|(path, _)| path.as_slice());
-        let wanted = Wanted { groups, written: written.collect() };
+        let search = LinkSearch { groups, written: written.collect() };
         let found = Mutex::default();
-        self.find_kept(b"", to, &wanted, &found)?;
+        self.find_unchanged(b"", to, &search, &found)?;
         Ok(std::mem::take(&mut *lock(&found)))
     }
 
-    fn find_kept(
+    fn find_unchanged(
         &self,
         path: &[u8],
         directory: TreeIds,
-        wanted: &Wanted<'_>,
-        found: &Mutex<Kept>,
+        search: &LinkSearch<'_>,
+        found: &Mutex<UnchangedNames>,
     ) -> Result<()> {
         let listing = Listing::of(self.store, Some(directory))?;
         let mut below = Vec::new();
@@ -141,25 +141,25 @@ impl Switch<'_> {
                     below.push((join(path, raw.name), (node, times)));
                 }
                 (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
-                    self.add_kept(path, raw, label, wanted, found)?;
+                    self.add_unchanged(path, raw, label, search, found)?;
                 }
                 _ => {}
             }
         }
-        each(&below, |(path, directory)| self.find_kept(path, *directory, wanted, found)).map(drop)
+        each(&below, |(path, directory)| self.find_unchanged(path, *directory, search, found)).map(drop)
     }
 
-    fn add_kept(
+    fn add_unchanged(
         &self,
         path: &[u8],
-        raw: Raw<'_>,
+        raw: ListedEntry<'_>,
         label: u64,
-        wanted: &Wanted<'_>,
-        found: &Mutex<Kept>,
+        search: &LinkSearch<'_>,
+        found: &Mutex<UnchangedNames>,
     ) -> Result<()> {
-        let Some(group) = wanted.groups.get(&label) else { return Ok(()) };
+        let Some(group) = search.groups.get(&label) else { return Ok(()) };
         let here = join(path, raw.name);
-        if wanted.written.contains(here.as_slice()) {
+        if search.written.contains(here.as_slice()) {
             return Ok(());
         }
         let entry = self.entry(raw)?;

@@ -16,7 +16,7 @@ use crate::tree_path::join;
 use super::{Switch, ids};
 
 /// Name of a directory to remove, its status, and its entry in the old tree.
-type Below = (Vec<u8>, Stat, Option<Entry>);
+type Subdirectory = (Vec<u8>, Stat, Option<Entry>);
 
 /// Handling of untracked entries: those that no tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Switch<'_> {
         here: &[u8],
         old: Option<&Entry>,
         untracked: Untracked,
-    ) -> Result<Vec<Below>> {
+    ) -> Result<Vec<Subdirectory>> {
         let tree = match old.map(|old| &old.node) {
             Some(Node::Directory(node)) => Listing::of(self.store, ids(Some(node)))?,
             _ => Listing::default(),
