@@ -1,7 +1,7 @@
 //! Content of files, through a small cache of chunks and a worker that reads ahead of sequential readers.
 //!
-//! The kernel caches what it has read, so this cache only bridges the difference between chunks and the
-//! kernel's reads: a chunk that two reads share is read once, and the next one is already loaded.
+//! The kernel caches file content, so this cache only bridges the difference between chunks and the kernel's
+//! reads: a chunk that two reads share is read once, and the next chunk is already loaded.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 
 use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
 
-use crate::content::{Content, Placed};
+use crate::content::{Content, PieceRange};
 
 /// Size of the cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
 /// Number of bytes that are fetched ahead of a sequential reader.
 const READ_AHEAD: u64 = 2 << 20;
-/// Most chunks queued for the worker; more are not fetched ahead.
+/// Maximum number of chunks that are queued for the worker; more are not fetched ahead.
 const QUEUE_MAX: usize = 64;
 
 /// Bytes of a file: part of a cached chunk, or assembled.
@@ -74,7 +74,7 @@ impl Reader {
 
     fn read_pieces(&self, content: &Content, wanted: Range<u64>) -> Result<Bytes> {
         let mut out = Vec::new();
-        for piece in content.from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
+        for piece in content.pieces_from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
             let from = wanted.start.max(piece.range.start) - piece.range.start;
             let to = wanted.end.min(piece.range.end) - piece.range.start;
             let range = from as usize..to as usize;
@@ -93,10 +93,10 @@ impl Reader {
     }
 
     /// Reads a chunk and checks its length.
-    fn chunk_of(&self, id: ChunkId, piece: &Placed, wanted: usize) -> Result<Arc<Vec<u8>>> {
+    fn chunk_of(&self, id: ChunkId, piece: &PieceRange, wanted: usize) -> Result<Arc<Vec<u8>>> {
         let len = piece.range.end - piece.range.start;
         // A chunk that is read as a whole will be in the kernel's cache the next time.
-        let chunk = if wanted as u64 == len { self.cache.take(id)? } else { self.cache.get(id)? };
+        let chunk = if wanted as u64 == len { self.cache.get_uncached(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
             let source = DecodeError("its length differs from the file's");
             return Err(StoreError::Undecodable { what: format!("chunk {id}"), source });
@@ -106,8 +106,8 @@ impl Reader {
 
     fn fetch_after(&self, content: &Content, end: u64) {
         let Some(ahead) = &self.ahead else { return };
-        let near = content.from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
-        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.has(id)) {
+        let near = content.pieces_from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
+        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.contains(id)) {
             if ahead.try_send(id).is_err() {
                 return;
             }
@@ -125,6 +125,7 @@ impl Drop for Reader {
     }
 }
 
+/// Cache of chunks. A chunk that several threads need at once is read once.
 struct Cache {
     store: Store,
     state: Mutex<State>,
@@ -133,10 +134,11 @@ struct Cache {
 
 #[derive(Default)]
 struct State {
-    /// `None` while a thread reads it.
+    /// Cached chunks; `None` while a thread reads the chunk.
     chunks: HashMap<ChunkId, Option<Arc<Vec<u8>>>>,
-    /// In insertion order, oldest first.
+    /// Ids of the cached chunks in insertion order, oldest first.
     order: VecDeque<ChunkId>,
+    /// Size of the cached chunks in bytes.
     bytes: usize,
 }
 
@@ -145,7 +147,7 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has(&self, id: &ChunkId) -> bool {
+    fn contains(&self, id: &ChunkId) -> bool {
         self.lock().chunks.contains_key(id)
     }
 
@@ -164,7 +166,7 @@ impl Cache {
         let read = self.store.read_chunk(&id).map(Arc::new);
         let mut state = self.lock();
         match &read {
-            Ok(chunk) => state.keep(id, Arc::clone(chunk)),
+            Ok(chunk) => state.insert(id, Arc::clone(chunk)),
             // Waiting threads retry on their own.
             Err(_) => drop(state.chunks.remove(&id)),
         }
@@ -174,8 +176,8 @@ impl Cache {
     }
 
     /// Returns a chunk without caching it: it is not expected to be read again.
-    fn take(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
-        if self.has(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
+    fn get_uncached(&self, id: ChunkId) -> Result<Arc<Vec<u8>>> {
+        if self.contains(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
     }
 
     fn fetch_ahead(&self, queue: &Receiver<ChunkId>) {
@@ -187,7 +189,7 @@ impl Cache {
 }
 
 impl State {
-    fn keep(&mut self, id: ChunkId, chunk: Arc<Vec<u8>>) {
+    fn insert(&mut self, id: ChunkId, chunk: Arc<Vec<u8>>) {
         self.bytes += chunk.len();
         self.chunks.insert(id, Some(chunk));
         self.order.push_back(id);

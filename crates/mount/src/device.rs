@@ -1,4 +1,4 @@
-//! Mounting: by the system call if that is allowed (as root, or as root of a user namespace), else by the
+//! MountRequest: by the system call if that is allowed (as root, or as root of a user namespace), else by the
 //! set-user-id helper `fusermount3`, else an error that says what is missing.
 
 use std::ffi::{CString, OsString};
@@ -24,14 +24,14 @@ const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
 
 /// Parameters of a mount.
-pub(crate) struct Mounting<'a> {
+pub(crate) struct MountRequest<'a> {
     pub(crate) store: &'a Path,
     pub(crate) mountpoint: &'a Path,
     /// Allow access for other users.
     pub(crate) allow_other: bool,
 }
 
-impl Mounting<'_> {
+impl MountRequest<'_> {
     /// Mounts, and returns the connection to the kernel.
     pub(crate) fn mount(&self) -> Result<OwnedFd, MountError> {
         // The helper opens the device with the permissions of the caller, so without access it does not help
@@ -89,7 +89,7 @@ impl Mounting<'_> {
         let status = child.wait().map_err(failed)?;
         match received {
             Ok(Some(device)) if status.success() => Ok(device),
-            Err(errno) => Err(MountError::io("receive the mount from fusermount3", errno)),
+            Err(errno) => Err(MountError::io("receive the device from fusermount3", errno)),
             Ok(_) => {
                 Err(MountError::Helper { helper: helper.to_owned(), message: message.trim().to_owned() })
             }
@@ -111,18 +111,19 @@ fn open_device() -> Result<OwnedFd, Errno> {
 }
 
 /// Returns true if additional connections to the kernel can be opened.
-pub(crate) fn can_clone() -> bool {
+pub(crate) fn can_open_more() -> bool {
     open_device().is_ok()
 }
 
 /// Returns the path of the program that may mount for ordinary users.
 pub(crate) fn helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = std::env::split_paths(&path)
+    let directories: Vec<PathBuf> = std::env::split_paths(&path)
         .chain(HELPER_DIRS.map(PathBuf::from))
-        .filter(|p| p.is_absolute())
+        .filter(|directory| directory.is_absolute())
         .collect();
-    let candidates = HELPERS.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    let candidates =
+        HELPERS.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
     candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
@@ -152,8 +153,9 @@ mod tests {
 
     #[test]
     fn commas_in_helper_options_are_escaped() {
-        let mounting = Mounting { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
-        let options = mounting.helper_options();
+        let request =
+            MountRequest { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
+        let options = request.helper_options();
         assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");
     }
 }

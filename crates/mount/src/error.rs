@@ -66,7 +66,7 @@ pub enum MountError {
         source: io::Error,
     },
     /// There is no lazy mount there.
-    #[error("no view is mounted on {path}")]
+    #[error("there is no lazy mount on {path}")]
     NotMounted {
         /// Mountpoint.
         path: PathBuf,
@@ -78,7 +78,7 @@ pub enum MountError {
         path: PathBuf,
     },
     /// Lazy mounts need Linux.
-    #[error("lazy views need Linux")]
+    #[error("lazy mounts need Linux")]
     NeedsLinux,
     /// The daemon process reported an error.
     #[error("{message}")]
@@ -117,7 +117,7 @@ impl MountError {
             Self::AlreadyMounted { .. } => "use it, or unmount it first",
             Self::NotMounted { .. } => "give the directory that was given to `workspace mount`",
             Self::Busy { .. } => {
-                "close what is open below it (`fuser -vm DIR` lists who), or detach it (`workspace umount --lazy`)"
+                "close the files that are open below it (`fuser -vm DIR` lists the processes), or detach it (`workspace umount --lazy`)"
             }
             Self::NeedsLinux => "write the files instead: `workspace checkout SNAPSHOT DIR`",
             Self::Daemon { hint, .. } => return hint.clone(),

@@ -15,7 +15,7 @@ use fuser::{
 use workspace_state::Timestamp;
 
 use crate::inode::plain_attributes;
-use crate::server::{FuseResult, FuseServer, Listed, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
+use crate::server::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
 /// Largest request size in bytes; the kernel lowers it to its own limit.
@@ -23,7 +23,7 @@ const REQUEST_MAX: u32 = 1 << 20;
 
 /// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel compare
 /// the root's time before it uses its cached listing; for everything else the time never changes.
-const WANTED: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
+const WANTED_CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_AUTO_INVAL_DATA)
@@ -45,12 +45,14 @@ fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
 impl Filesystem for FuseServer {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        let refused = |_| io::Error::other("the kernel takes back what it offered");
-        config.add_capabilities(offered & WANTED).map_err(refused)?;
+        let rejected = |_| io::Error::other("the kernel rejected a capability that it offered");
+        config.add_capabilities(offered & WANTED_CAPABILITIES).map_err(rejected)?;
         self.skips_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         self.skips_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         // The default read-ahead is the largest that the kernel offers; requests may be larger.
-        config.set_max_write(REQUEST_MAX).map_err(|_| io::Error::other("no room for large requests"))?;
+        config
+            .set_max_write(REQUEST_MAX)
+            .map_err(|_| io::Error::other("the kernel rejected the size of requests"))?;
         Ok(())
     }
 
@@ -62,7 +64,7 @@ impl Filesystem for FuseServer {
     }
 
     fn forget(&self, _request: &Request, number: INodeNo, count: u64) {
-        self.forgotten(number, count);
+        self.forget_lookups(number, count);
     }
 
     fn getattr(&self, _request: &Request, number: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
@@ -125,8 +127,8 @@ impl Filesystem for FuseServer {
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
-                Listed::Dots(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
-                Listed::Inode(inode) => {
+                ListingEntry::Dots(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
+                ListingEntry::Inode(inode) => {
                     let attributes = inode.attributes(inode.identity.inode_number(), self.owner);
                     reply.add(attributes.ino, next, attributes.kind, name)
                 }
@@ -151,12 +153,12 @@ impl Filesystem for FuseServer {
         let done = self.for_each_entry(number, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
-                Listed::Dots(number) => {
+                ListingEntry::Dots(number) => {
                     let attributes =
                         plain_attributes(number, FileType::Directory, 0o755, Timestamp(0), self.owner);
                     reply.add(attributes.ino, next, name, &TTL_ZERO, &attributes, GENERATION)
                 }
-                Listed::Inode(inode) => {
+                ListingEntry::Inode(inode) => {
                     let attributes = self.register(inode);
                     let full = reply.add(attributes.ino, next, name, &keep, &attributes, GENERATION);
                     if full {

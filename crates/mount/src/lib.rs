@@ -22,10 +22,10 @@
 //!
 //! On systems other than Linux there is no such mount (`unsupported.rs`).
 
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "what only Linux does fails here, too"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "on other systems, most errors never occur"))]
 mod error;
 mod options;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux asks"))]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "on other systems, there are no requests"))]
 mod requests;
 
 #[cfg(target_os = "linux")]

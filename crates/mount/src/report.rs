@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use fuser::Errno;
 use workspace_state::StoreError;
 
-/// Most distinct errors that are remembered; further ones are not printed.
+/// Maximum number of distinct errors that are printed.
 const REPORTED_MAX: usize = 1000;
 
 /// Converts store errors to FUSE errors, and prints each of them once.
@@ -22,7 +22,7 @@ impl Reporter {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < REPORTED_MAX && reported.insert(message.clone()) {
             drop(reported);
-            eprintln!("lazy view [{}]: {message}", std::process::id());
+            eprintln!("lazy mount [{}]: {message}", std::process::id());
         }
         Errno::EIO
     }

@@ -17,8 +17,8 @@ pub(crate) struct Root {
     owner: String,
 }
 
-/// Result of a lookup at the root.
-pub(crate) enum Found {
+/// Entry of the root directory.
+pub(crate) enum RootEntry {
     Snapshot(Inode),
     Alias(Inode),
 }
@@ -33,13 +33,13 @@ impl Root {
         std::str::from_utf8(name).ok().and_then(canonical_id)
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
-            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(Found::Snapshot));
+            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(RootEntry::Snapshot));
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
-            Resolution::One(id) => Ok(Some(Found::Alias(Inode::alias(name, &id)))),
+            Resolution::One(id) => Ok(Some(RootEntry::Alias(Inode::alias(name, &id)))),
             Resolution::None | Resolution::Ambiguous(_) => Ok(None),
         }
     }
@@ -53,9 +53,9 @@ impl Root {
             .filter(|(name, _)| !name.contains('/') && canonical_id(name).is_none())
             .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::alias(name.as_bytes(), id))));
         let snapshots = self.store.snapshots()?;
-        let snapshots = snapshots
-            .iter()
-            .map(|snapshot| (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::listed(snapshot))));
+        let snapshots = snapshots.iter().map(|snapshot| {
+            (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::of_unused_snapshot(snapshot)))
+        });
         Ok(Listing { entries: aliases.chain(snapshots).collect() })
     }
 }

@@ -1,4 +1,4 @@
-//! Inodes that the kernel references, each as long as it does.
+//! Table of the inodes that the kernel refers to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::identity::Identity;
 use crate::inode::{Body, Inode};
 
+/// Inodes by number. An inode stays in the table until the kernel has forgotten all its lookups.
 #[derive(Default)]
 pub(crate) struct Table {
     slots: Mutex<HashMap<u64, Slot>>,
@@ -27,20 +28,20 @@ impl Table {
     }
 
     /// Returns the root of a snapshot that is in use.
-    pub(crate) fn in_use(&self, snapshot: Identity) -> Option<Arc<Inode>> {
+    pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
         let slot = slots.get(&number_of(&slots, snapshot))?;
         matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
     }
 
     /// Counts a lookup of an inode and returns its number.
-    pub(crate) fn remember(&self, inode: &Arc<Inode>) -> u64 {
+    pub(crate) fn add_lookup(&self, inode: &Arc<Inode>) -> u64 {
         let mut slots = self.lock();
         let number = number_of(&slots, inode.identity);
         let slot = slots.entry(number).or_insert_with(|| Slot { inode: Arc::clone(inode), lookups: 0 });
         slot.lookups += 1;
         // First use of a snapshot that was only listed so far.
-        if matches!(slot.inode.body, Body::Listed) {
+        if matches!(slot.inode.body, Body::UnusedSnapshot) {
             slot.inode = Arc::clone(inode);
         }
         number
@@ -88,14 +89,14 @@ mod tests {
     #[test]
     fn an_inode_keeps_its_number_until_it_is_forgotten() {
         let table = Table::default();
-        let number = table.remember(&inode("a"));
-        assert_eq!(table.remember(&inode("a")), number);
-        assert_ne!(table.remember(&inode("b")), number);
+        let number = table.add_lookup(&inode("a"));
+        assert_eq!(table.add_lookup(&inode("a")), number);
+        assert_ne!(table.add_lookup(&inode("b")), number);
         assert!(!table.forget(number, 1));
         assert!(table.get(number).is_some());
         assert!(table.forget(number, 1));
         assert!(table.get(number).is_none());
-        assert_eq!(table.remember(&inode("a")), number, "the number follows from what it is");
+        assert_eq!(table.add_lookup(&inode("a")), number, "the number is derived from the identity");
         assert_eq!(table.len(), 2);
     }
 
@@ -105,8 +106,8 @@ mod tests {
         let (a, b) = (inode("a"), inode("b"));
         let taken = b.identity.inode_number();
         table.lock().insert(taken, Slot { inode: a, lookups: 1 });
-        let number = table.remember(&b);
+        let number = table.add_lookup(&b);
         assert_eq!(number, taken + 1);
-        assert_eq!(table.remember(&b), number);
+        assert_eq!(table.add_lookup(&b), number);
     }
 }

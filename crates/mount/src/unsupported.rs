@@ -53,7 +53,7 @@ pub fn spawn_daemon(
 }
 
 /// Always fails.
-pub fn daemon_main(_words: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
+pub fn daemon_main(_arguments: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     Err(MountError::NeedsLinux)
 }
 

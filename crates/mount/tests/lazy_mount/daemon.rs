@@ -46,7 +46,7 @@ impl Daemon<'_> {
         kill_process(self.process(), Signal::KILL).unwrap();
         // A dying process closes the connection to the kernel last.
         let is_dead = || matches!(mount_state(&self.0.mountpoint()), Ok(MountState::Dead { .. }));
-        wait_until("the view is dead", is_dead);
+        wait_until("the mount is dead", is_dead);
     }
 
     fn read(&self, snapshot: &Snapshot, path: &str) -> std::io::Result<String> {

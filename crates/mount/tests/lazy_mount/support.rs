@@ -21,12 +21,12 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
-        fs::create_dir(directory.path().join("view")).unwrap();
+        fs::create_dir(directory.path().join("mount")).unwrap();
         Self { directory, store }
     }
 
     pub(crate) fn mountpoint(&self) -> PathBuf {
-        self.directory.path().join("view")
+        self.directory.path().join("mount")
     }
 
     /// Commits a tree.
