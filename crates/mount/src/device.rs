@@ -1,5 +1,5 @@
-//! MountRequest: by the system call if that is allowed (as root, or as root of a user namespace), else by the
-//! set-user-id helper `fusermount3`, else an error that says what is missing.
+//! Mounting: by the system call if that is allowed (as root, or as root of a user namespace), else by the
+//! set-user-id program `fusermount3`. Without either, an error names the missing part.
 
 use std::ffi::{CString, OsString};
 use std::io::{IoSliceMut, Read};

@@ -32,7 +32,7 @@ pub enum MountError {
         /// Mountpoint.
         path: PathBuf,
     },
-    /// A live lazy mount is already there.
+    /// The mountpoint has a lazy mount that answers.
     #[error("{path} already shows the store {store}")]
     AlreadyMounted {
         /// Mountpoint.
@@ -65,7 +65,7 @@ pub enum MountError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// There is no lazy mount there.
+    /// The directory has no lazy mount.
     #[error("there is no lazy mount on {path}")]
     NotMounted {
         /// Mountpoint.
@@ -95,7 +95,7 @@ impl MountError {
         Self::Io { action, source: source.into() }
     }
 
-    /// Returns a hint what the user can do about it.
+    /// Returns advice for the user.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoDevice => {

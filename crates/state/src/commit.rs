@@ -143,6 +143,7 @@ impl Inner {
         }
     }
 
+    /// Commits a group in one write to the log and one transaction. Returns the result of each request.
     fn commit_group(&self, group: &mut [CommitRequest]) -> Result<Vec<Result<LogEnd>>> {
         let mut txn = self.index.write()?;
         self.settle_before(&mut txn, group)?;
@@ -151,18 +152,18 @@ impl Inner {
         if synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (alone, pack) = (group.len() == 1, state.pack);
+        let (is_single, pack) = (group.len() == 1, state.pack);
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
         for request in &mut *group {
-            if let Err(refused) = self.check(&txn, &request.changes) {
-                results.push(Err(refused));
+            if let Err(error) = self.check(&txn, &request.changes) {
+                results.push(Err(error));
                 bases.push(None);
                 continue;
             }
             let base = append.end();
-            append.take(&mut request.objects.buffer, alone);
+            append.take(&mut request.objects.buffer, is_single);
             results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }

@@ -38,12 +38,12 @@ impl NewSnapshot {
 /// Required state of a reference for a change to it to succeed (compare-and-set).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
-    /// Any state. For a reference that only one party moves.
+    /// Any state. For a reference that only one process moves.
     #[default]
     Anything,
-    /// Not there yet.
+    /// The reference must not exist.
     Absent,
-    /// At this snapshot.
+    /// The reference must point to this snapshot.
     At(SnapshotId),
 }
 
@@ -53,6 +53,6 @@ pub enum Durability {
     /// Everything up to and including this commit survives a crash of the machine.
     #[default]
     Synced,
-    /// Survives a killed process; a crash of the machine may undo it and what came after it.
+    /// The commit survives a killed process; a crash of the machine may undo it and later commits.
     Buffered,
 }

@@ -40,7 +40,7 @@ pub struct Difference {
 pub enum DifferenceKind {
     /// The entry is new.
     Added,
-    /// The entry is gone.
+    /// The entry no longer exists.
     Removed,
     /// A file with other content (mode and attributes may differ too), or a symlink to another target.
     Modified,

@@ -120,7 +120,7 @@ pub enum StoreError {
     /// The work was asked to stop.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// The request contradicts what is stored.
+    /// The request contradicts the content of the store.
     #[error("{0}")]
     Refused(String),
 }

@@ -50,7 +50,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 /// Describes damage of the format files of a store that was opened.
 pub(crate) fn problems(path: &Path) -> Vec<String> {
     let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
-        // Stores made before there was a copy get one when they are opened for writing.
+        // A store that was created without a copy gets one when it is opened for writing.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && name == COPY_FILE_NAME => false,
         Err(_) => true,
         Ok(text) => text != expected.as_bytes(),
@@ -67,8 +67,7 @@ pub(crate) fn repair(path: &Path) -> Result<()> {
     if path.join(COPY_FILE_NAME).exists() && problems(path).is_empty() { Ok(()) } else { write(path) }
 }
 
-/// Adds the copy to a store that was made before there was one. Failures are ignored: the store works without
-/// it.
+/// Adds the copy to a store that was created without one. Failures are ignored: the store works without it.
 pub(crate) fn add_missing_copy(path: &Path) {
     if !path.join(COPY_FILE_NAME).exists() {
         drop(replace_file(&path.join(COPY_FILE_NAME), copy_line(FORMAT).as_bytes()));
@@ -95,8 +94,8 @@ fn read_copy(path: &Path) -> Option<u32> {
     (text == copy_line(version)).then_some(version)
 }
 
-/// Derives the version from the headers of packs, which have a version of their own: so far there has been
-/// one of each.
+/// Derives the version from the headers of packs, which have a version of their own. So far, each has had one
+/// version.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
     let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());

@@ -275,8 +275,8 @@ impl Inner {
         Ok(roots)
     }
 
-    /// Adds everything reachable from `roots` to `live`. Damage stops the collection: objects behind it
-    /// cannot be told from garbage.
+    /// Adds everything reachable from `roots` to `live`. Damage stops the collection: objects that only a
+    /// damaged node refers to cannot be told from garbage.
     fn mark(
         &self,
         (txn, unsettled): (&RoTxn<'_>, &UnsettledObjects),

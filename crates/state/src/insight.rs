@@ -1,7 +1,7 @@
 //! Insight diff: the differences between two trees with line counts and risk notes.
 //!
-//! For a search that rewards or punishes steps, and for a person who reviews an agent's work. It is plain
-//! data with stable codes (`report.rs`).
+//! It serves searches that reward or punish steps, and users who review the work of an agent. It is plain data
+//! with stable codes (`report.rs`).
 
 mod lines;
 mod report;

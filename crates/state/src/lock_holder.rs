@@ -1,4 +1,4 @@
-//! PIDs of lock holders, for notices to people who wait for a lock.
+//! PIDs of lock holders, for notices about long waits.
 //!
 //! A PID is reported only if it is certain: PIDs are reused, and those of another PID namespace have no
 //! meaning here.

@@ -102,9 +102,10 @@ impl LogAppend {
         self.start + self.bytes.len() as u64
     }
 
-    /// Appends encoded records. Moves the buffer if the request is alone in its group.
-    pub(crate) fn take(&mut self, records: &mut Vec<u8>, alone: bool) {
-        if alone && self.bytes.is_empty() {
+    /// Appends the encoded records of a request. If it is the only one of its group, its buffer is moved instead
+    /// of copied.
+    pub(crate) fn take(&mut self, records: &mut Vec<u8>, is_single: bool) {
+        if is_single && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);
         } else {
             self.bytes.extend_from_slice(records);

@@ -50,14 +50,14 @@ pub struct LostSnapshot {
     pub message: Option<String>,
 }
 
-/// A reference that is gone, or reset to an earlier snapshot.
+/// A reference that no longer exists, or that points to an earlier snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LostReference {
     /// Name of the reference.
     pub name: String,
     /// Target in the old index; `None` if its row was damaged.
     pub was: Option<SnapshotId>,
-    /// Current target; `None` if it is gone.
+    /// Current target; `None` if the reference no longer exists.
     pub is: Option<SnapshotId>,
 }
 

@@ -13,8 +13,8 @@ use crate::snapshot::Snapshot;
 
 /// Maximum number of objects of a commit that becomes one row. A larger commit writes into the tables itself.
 const ROW_OBJECTS_MAX: usize = 64;
-/// Longest row in bytes. A commit whose row would be longer, because of the message of its snapshot, writes
-/// into the tables itself.
+/// Maximum length of a row in bytes. A commit whose row would be longer, because of the message of its
+/// snapshot, writes into the tables itself.
 const ROW_MAX: usize = 6 << 10;
 /// Tag of a snapshot in a row, in the position of an object's kind.
 const SNAPSHOT_TAG: u8 = 3;
@@ -27,7 +27,7 @@ pub(crate) struct UnsettledCache {
 
 #[derive(Default)]
 pub(crate) struct CachedRows {
-    /// [`LogState::settled`] when the rows were read. If it changed since, the cached rows are gone from the
+    /// [`LogState::settled`] when the rows were read. If it has changed, the cached rows are no longer in the
     /// table.
     pub(crate) settled: u64,
     /// Number of the last commit whose row was read.

@@ -27,8 +27,8 @@ use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 use crate::unsettled_cache::{CachedRows, Row};
 
-/// Objects and snapshots in rows above which they are settled: enough to fill the table pages they go to, few
-/// enough to be read by every process that opens the store.
+/// Number of objects and snapshots in unsettled rows above which they are settled: enough to fill the pages of
+/// their tables, few enough to be read by every process that opens the store.
 const UNSETTLED_MAX: u32 = 4096;
 impl Index {
     /// Returns the location of an object that is in an unsettled row.
@@ -44,23 +44,23 @@ impl Index {
         self.query_cache(txn, |rows| rows.snapshots.get(id).cloned())
     }
 
-    /// Calls `more` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
+    /// Calls `visit` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
     pub(crate) fn snapshots_from(
         &self,
         txn: &RoTxn<'_>,
         start: &[u8],
-        mut more: impl FnMut(SnapshotId) -> bool,
+        mut visit: impl FnMut(SnapshotId) -> bool,
     ) -> Result<()> {
         for row in self.snapshots.prefix_iter(txn, start)? {
             let id = row?.0.try_into().ok().map(SnapshotId::from_bytes);
-            if id.is_some_and(|id| !more(id)) {
+            if id.is_some_and(|id| !visit(id)) {
                 return Ok(());
             }
         }
         let begins = |id: &&SnapshotId| id.as_bytes().starts_with(start);
-        let recent: Vec<SnapshotId> =
+        let unsettled: Vec<SnapshotId> =
             self.query_cache(txn, |rows| rows.snapshots.keys().filter(begins).copied().collect())?;
-        recent.into_iter().all(more);
+        unsettled.into_iter().all(visit);
         Ok(())
     }
 

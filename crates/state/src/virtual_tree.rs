@@ -1,6 +1,6 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
-//! A tree holds only what was changed; everything else stays in the store until it is accessed. Clones share
+//! A tree holds only its changes; everything else stays in the store until it is accessed. Clones share
 //! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A commit
 //! writes the changed files and the directories above them.
 

@@ -35,15 +35,22 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
     Ok(xattrs)
 }
 
-/// Sets the `user.*` attributes of a file to `wanted`. Removes others, unless the file is `fresh` and has
-/// none.
-pub(super) fn write(file: impl AsFd, wanted: &Xattrs, fresh: bool) -> Result<(), Errno> {
-    if !fresh {
-        for name in read(&file)?.keys().filter(|name| !wanted.contains_key(*name)) {
+/// Attributes that a file may have before [`write`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExistingAttributes {
+    /// None: the file was just created.
+    None,
+    Possible,
+}
+
+/// Sets the `user.*` attributes of a file to `xattrs`. Removes others if there may be any.
+pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingAttributes) -> Result<(), Errno> {
+    if existing == ExistingAttributes::Possible {
+        for name in read(&file)?.keys().filter(|name| !xattrs.contains_key(*name)) {
             fremovexattr(&file, name.as_slice())?;
         }
     }
-    for (name, value) in wanted {
+    for (name, value) in xattrs {
         fsetxattr(&file, name.as_slice(), value, XattrFlags::empty())?;
     }
     Ok(())

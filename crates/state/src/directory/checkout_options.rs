@@ -10,14 +10,14 @@ pub(super) const ENTRY_BYTES: u64 = 4096;
 
 /// Limit on the bytes that a checkout writes. It is called before every write, by several threads at once.
 pub trait WriteLimit: fmt::Debug + Send + Sync {
-    /// Counts `bytes` more. An error aborts the checkout; what was written before stays.
+    /// Counts `bytes` more. An error aborts the checkout; files written before it are kept.
     fn take(&self, bytes: u64) -> io::Result<()>;
 }
 
 /// Options of a checkout.
 #[derive(Debug, Clone, Default)]
 pub struct CheckoutOptions {
-    /// Undo local changes, and replace untracked files that are in the way.
+    /// Undo local changes, and replace untracked files that have the path of an entry of the snapshot.
     pub force: bool,
     /// Keep set-uid and set-gid bits.
     pub keep_set_id: bool,

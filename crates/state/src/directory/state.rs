@@ -110,7 +110,7 @@ impl<'s> TrackedDirectory<'s> {
     }
 
     /// Returns the marks of checkouts that may have left files in the directory, even if their trees are
-    /// gone.
+    /// no longer in the store.
     pub(super) fn marks(&self, root: &OwnedFd) -> Result<Vec<String>> {
         Ok(self.recorded(root)?.map(|checkout_state| checkout_state.marks).unwrap_or_default())
     }
@@ -217,7 +217,7 @@ impl<'s> TrackedDirectory<'s> {
         index.commit(txn)
     }
 
-    /// Removes all stat records: they belong to a tree that is gone.
+    /// Removes all stat records: they belong to a tree that is no longer in the store.
     fn forget(&self) -> StoreResult<()> {
         let index = &self.store.inner.index;
         let nothing = {

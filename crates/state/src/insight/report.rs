@@ -147,7 +147,7 @@ pub enum RiskCode {
     GitCode,
     /// An added line that looks like a secret.
     SecretLikeContent,
-    /// Most of a large file is gone, or a large number of files.
+    /// Most of a large file was deleted, or a large number of files.
     LargeDeletion,
     /// Text was replaced by binary content.
     BinaryReplacedText,

@@ -60,6 +60,7 @@ impl Inner {
         Ok(number)
     }
 
+    /// Returns the log pack, open for writing. It is opened again if it was replaced by another file.
     pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
         let mut log = lock(&self.log.file);
         match &*log {
@@ -72,6 +73,8 @@ impl Inner {
         }
     }
 
+    /// Writes the pending bytes at the end of the log and moves `state.end`. If `synced` is set, a sync follows,
+    /// so that writing to disk is started early.
     pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);

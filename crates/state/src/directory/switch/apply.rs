@@ -9,7 +9,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-use crate::directory::attributes;
+use crate::directory::attributes::{self, ExistingAttributes};
 use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
@@ -189,7 +189,7 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<StatFingerprint> {
         let full_path = || self.full_path(path);
-        attributes::write(fd, &self.attributes(&to.xattrs), false)
+        attributes::write(fd, &self.attributes(&to.xattrs), ExistingAttributes::Possible)
             .context("set the attributes of", &full_path())?;
         self.set_owner(fd, path)?;
         let mode = self.mode(to.mode);
@@ -335,7 +335,7 @@ impl Switch<'_> {
                 Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
                 Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
-            attributes::write(&file, &self.attributes(&node.xattrs), false)
+            attributes::write(&file, &self.attributes(&node.xattrs), ExistingAttributes::Possible)
                 .context("set the attributes of", &self.full_path(here))?;
             fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
         }

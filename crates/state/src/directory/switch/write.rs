@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::chunker::{BLOCK, is_zero};
-use crate::directory::attributes;
+use crate::directory::attributes::{self, ExistingAttributes};
 use crate::directory::error::{Context, Result};
 use crate::directory::leftovers::temporary_name;
 use crate::entry::Node;
@@ -140,8 +140,11 @@ impl Switch<'_> {
             self.write_content(file, here, node)?;
         }
         self.bytes.fetch_add(node.size(), Ordering::Relaxed);
-        let fresh = !(shared && CLONES_ATTRIBUTES);
-        attributes::write(file, &self.attributes(&node.xattrs), fresh)
+        let existing = match shared && CLONES_ATTRIBUTES {
+            true => ExistingAttributes::Possible,
+            false => ExistingAttributes::None,
+        };
+        attributes::write(file, &self.attributes(&node.xattrs), existing)
             .context("set the attributes of", &at_path())?;
         // Before the mode: changing the owner clears set-id bits.
         self.set_owner(file, here)?;
