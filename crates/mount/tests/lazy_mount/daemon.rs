@@ -100,7 +100,7 @@ fn the_mount_outlives_the_process_that_started_it() {
 }
 
 #[test]
-fn the_process_is_not_a_child_of_who_started_it() {
+fn the_daemon_is_not_a_child_of_its_starter() {
     let fixture = Fixture::new();
     let daemon = Daemon::start(&fixture);
     let (parent, ..) = relations(daemon.process());

@@ -37,19 +37,19 @@ impl Fixture {
     }
 
     /// Mounts the store, served by a thread of this process.
-    pub(crate) fn mount(&self) -> Mounted {
-        Mounted::new(self, &MountOptions::default())
+    pub(crate) fn mount(&self) -> TestMount {
+        TestMount::new(self, &MountOptions::default())
     }
 }
 
 /// A lazy mount that is unmounted on drop.
-pub(crate) struct Mounted {
+pub(crate) struct TestMount {
     mountpoint: PathBuf,
     pub(crate) requests: Requests,
     thread: Option<JoinHandle<Result<(), MountError>>>,
 }
 
-impl Mounted {
+impl TestMount {
     pub(crate) fn new(fixture: &Fixture, options: &MountOptions) -> Self {
         let mount = LazyMount::mount(fixture.store.path(), fixture.mountpoint(), options)
             .unwrap_or_else(|error| panic!("these tests need FUSE: {error} ({:?})", error.hint()));
@@ -76,7 +76,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             drop(detach(&self.mountpoint));

@@ -11,7 +11,7 @@ use std::process::Command;
 use workspace_mount::{MountState, mount_state};
 use workspace_state::Snapshot;
 
-use crate::roles::{self, WORDS};
+use crate::roles::{self, ARGUMENTS};
 use crate::support::{Fixture, output_of, requires_root};
 
 const NOBODY: u32 = 65534;
@@ -54,7 +54,7 @@ impl Nobody {
     /// Runs `setup` as root in a new mount namespace, then reads the mount through `wrapper`.
     fn look(&self, role: &str, setup: &str, wrapper: &str) -> String {
         let script =
-            format!("set -e; {setup}; exec {wrapper} {} {}", self.program.display(), WORDS.join(" "));
+            format!("set -e; {setup}; exec {wrapper} {} {}", self.program.display(), ARGUMENTS.join(" "));
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script]);
         let file = format!("{}/d/f", self.snapshot.id);
@@ -150,7 +150,7 @@ fn other_users_have_access_only_with_allow_other() {
     };
     for allow_other in [false, true] {
         let options = workspace_mount::MountOptions { allow_other, ..Default::default() };
-        let mount = crate::support::Mounted::new(&nobody.fixture, &options);
+        let mount = crate::support::TestMount::new(&nobody.fixture, &options);
         assert_eq!(sees(&mount.of(&nobody.snapshot)), allow_other);
         assert!(matches!(mount_state(&nobody.fixture.mountpoint()).unwrap(), MountState::Alive { .. }));
     }

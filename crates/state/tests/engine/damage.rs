@@ -406,7 +406,7 @@ fn an_index_cut_short_is_rebuilt() {
         crate::support::copy_directory(&sample.path, &path);
         fs::File::options().write(true).open(path.join("index/data.mdb")).unwrap().set_len(cut).unwrap();
         let ended = ChildProcess::start("open", &[text(&path)]).finish();
-        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.complaint);
+        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.stderr);
         let store = Store::open(&path).unwrap();
         assert_eq!(sample.read_all(&store), []);
     }

@@ -713,7 +713,7 @@ fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
     copy_directory(&path, &copy);
     for (path, work) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
         let ended = ChildProcess::start("work-with-little-memory", &[text(path), work]).finish();
-        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.complaint);
+        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.stderr);
         assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
     }
 }
