@@ -21,6 +21,7 @@ WORDS = {
     r"\bwhoever\b": "name the person or the program",
     r"\bsuperuser": "root",
     r"\blazy view": "lazy mount",
+    r"\bFUSE mount": "lazy mount",
     r"\bstarted ahead\b": "warm pool",
 }
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")

@@ -41,8 +41,8 @@ usage: workspace-bench COMMAND …
 ";
 
 fn main() -> ExitCode {
-    // Workspaces start this program again, as a helper or as the process of a lazy view.
-    if let Some(code) = workspace_host::helper_main().or_else(workspaces::view_entry) {
+    // Workspaces start this program again, as a helper or as the process of a lazy mount.
+    if let Some(code) = workspace_host::helper_main().or_else(workspaces::lazy_mount_entry) {
         return code;
     }
     let mut words = std::env::args().skip(1);

@@ -25,15 +25,15 @@ use crate::engine::regular_paths;
 use crate::failure::Failure;
 use crate::plan::{Parameters, Plan};
 
-/// Argument with which this program serves a lazy view.
-const VIEW_ARG: &str = "serve-view";
+/// Argument with which this program serves a lazy mount.
+const LAZY_MOUNT_ARG: &str = "serve-lazy-mount";
 /// Number of changed files.
 const CHANGED_FILES: usize = 10;
 
-/// Serves a lazy view if the arguments request it.
-pub(crate) fn view_entry() -> Option<ExitCode> {
+/// Serves a lazy mount if the arguments request it.
+pub(crate) fn lazy_mount_entry() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
-    if words.next()? != VIEW_ARG {
+    if words.next()? != LAZY_MOUNT_ARG {
         return None;
     }
     match workspace_mount::daemon_main(words) {
@@ -111,7 +111,7 @@ impl TestBed {
 
     /// Opens the workspaces whose layers are in a directory of this name.
     fn workspaces(&self, layers: &str) -> Result<Workspaces, Failure> {
-        let lazy = LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(VIEW_ARG)] };
+        let lazy = LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(LAZY_MOUNT_ARG)] };
         let workspaces = Workspaces::open(Options {
             directory: self.root.join("workspaces"),
             layers: self.root.join(layers),
@@ -150,8 +150,8 @@ impl TestBed {
         succeed(command.args(files.iter().map(|file| at.join(file))))
     }
 
-    /// Stops the lazy view, so that the next use starts another one.
-    fn end_view(&self, layers: &str) -> Result<(), Failure> {
+    /// Stops the lazy mount, so that the next use starts another one.
+    fn end_lazy_mount(&self, layers: &str) -> Result<(), Failure> {
         overlay::unmount(&self.holder, &self.root.join(layers).join("view"))?;
         Ok(())
     }
@@ -269,8 +269,8 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
     small.write("file", b"small".to_vec())?;
     let small = small.commit(NewSnapshot::with_message("small"))?.id;
     for round in 0..rounds {
-        // Each round has its own directory of layers, and so its own view.
-        for (what, is_running) in [("view not running", false), ("view running", true)] {
+        // Each round has its own directory of layers, and so its own lazy mount.
+        for (what, is_running) in [("lazy mount not running", false), ("lazy mount running", true)] {
             let layers = format!("lazy-{round}-{is_running}");
             let workspaces = bed.workspaces(&layers)?;
             if is_running {
@@ -285,7 +285,7 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
             for id in ["one", "small"] {
                 workspaces.cleanup(id)?;
             }
-            bed.end_view(&layers)?;
+            bed.end_lazy_mount(&layers)?;
             drop(workspaces);
             fs::remove_dir_all(bed.root.join(&layers))?;
         }
@@ -362,7 +362,7 @@ fn disk(path: &Path) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Measures `make` of a project: in a plain directory, over layers, over the lazy view.
+/// Measures `make` of a project: in a plain directory, over layers, over the lazy mount.
 fn build(
     bed: &TestBed,
     project: &Path,
@@ -397,9 +397,9 @@ fn build_lazily(bed: &TestBed, round: usize, jobs: usize, samples: &mut Samples)
     let other = TestBed { root: bed.root.join("lazily"), ..bed.clone() };
     let workspaces = other.workspaces(&layers)?;
     let made = workspaces.create("build", &bed.wanted(Materialize::Lazy))?;
-    make(&made.path, jobs, ["lazy view, first", "lazy view, again"], samples)?;
+    make(&made.path, jobs, ["lazy mount, first", "lazy mount, again"], samples)?;
     workspaces.cleanup("build")?;
-    other.end_view(&layers)
+    other.end_lazy_mount(&layers)
 }
 
 fn make(at: &Path, jobs: usize, what: [&'static str; 2], samples: &mut Samples) -> Result<(), Failure> {

@@ -165,7 +165,7 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Serve a lazy mount; started by `workspace mount`
     #[command(hide = true)]
-    ServeView(ServeView),
+    ServeLazyMount(ServeLazyMount),
 }
 
 /// Print a completion script for a shell
@@ -190,7 +190,7 @@ pub(crate) struct Generate {
 
 /// Arguments that the library adds to the command that serves a lazy mount.
 #[derive(Debug, Arguments)]
-pub(crate) struct ServeView {
+pub(crate) struct ServeLazyMount {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }

@@ -87,6 +87,6 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),
         Command::Generate(args) => generate::run(&args),
-        Command::ServeView(args) => mount::serve(args),
+        Command::ServeLazyMount(args) => mount::serve(args),
     }
 }

@@ -257,7 +257,7 @@ impl From<MountError> for CommandError {
             MountError::Store(error) => error.into(),
             error => match hint {
                 Some(hint) => Self::failed(error.to_string()).hint(hint),
-                None => Self::failed(error.to_string()).hint("lazy-view.log in the store may say more"),
+                None => Self::failed(error.to_string()).hint("lazy-mount.log in the store may say more"),
             },
         }
     }

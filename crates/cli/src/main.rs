@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok(args) => {
             workspace_state::set_notice_handler(|notice| text::print_stderr(&format!("warning: {notice}")));
             // The server of a lazy mount raises the limit itself, and records the former one for its children.
-            if !matches!(args.command, args::Command::ServeView(_)) {
+            if !matches!(args.command, args::Command::ServeLazyMount(_)) {
                 limits::raise_open_files();
             }
             error::exit_code(commands::run(args))

@@ -1,4 +1,4 @@
-//! Lazy mount: any number of snapshots of a store, served read-only over one FUSE mount. Content is loaded on
+//! Lazy mount: any number of snapshots of a store, served read-only by one FUSE file system. Content is loaded on
 //! first read.
 //!
 //! ```text

@@ -85,10 +85,10 @@ pub enum Network {
     },
 }
 
-/// Use of the lazy view, which serves the files of snapshots before they are written, under workspaces.
+/// Use of the lazy mount, which serves the files of snapshots before they are written, under workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LazyMount {
-    /// Some workspaces have the lazy view as their lowest layer.
+    /// Some workspaces have the lazy mount as their lowest layer.
     Used,
     /// No workspace has it.
     Unused,

@@ -81,7 +81,7 @@ pub struct Settings {
     pub layers_interval: Duration,
     /// Interval at which unreachable objects of the store are removed.
     pub gc_interval: Duration,
-    /// Time without a sandbox after which the lazy view and an unprivileged user's namespaces are released.
+    /// Time without a sandbox after which the lazy mount and an unprivileged user's namespaces are released.
     pub idle_release_after: Duration,
     /// Retention of events.
     pub events_kept: Duration,

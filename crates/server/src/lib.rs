@@ -74,7 +74,7 @@ pub use readiness::Readiness;
 pub use request_id::{Peer, RequestId};
 pub use route_group::RouteGroup;
 pub use router::{openapi_json, route_groups, router};
-pub use runtime::VIEW;
+pub use runtime::LAZY_MOUNT_ARG;
 pub use serve::{Address, ServeError, Server};
 pub use settings::Settings;
 pub use shutdown::{RunningGuard, Shutdown};

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_server::first_key::KeyOrigin;
 use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
-use workspace_server::{Shutdown, StartedServer, VIEW, init_log, raise_open_files, route_groups, start};
+use workspace_server::{Shutdown, StartedServer, LAZY_MOUNT_ARG, init_log, raise_open_files, route_groups, start};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         return code;
     }
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|argument| argument == VIEW) {
+    if arguments.next().is_some_and(|argument| argument == LAZY_MOUNT_ARG) {
         return match workspace_mount::daemon_main(arguments) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

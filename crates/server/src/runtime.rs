@@ -10,8 +10,8 @@ use workspace_sandbox::{ProviderPreference, GuestPort, ProviderKind, LazyCommand
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
 
-/// First argument of this program when it serves a FUSE mount for sandboxes.
-pub const VIEW: &str = "internal-view";
+/// First argument of this program when it serves a lazy mount for sandboxes.
+pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 
 /// Starts the service, which recovers existing sandboxes. If the runtime is not available, the service starts without it,
 /// and requests for sandboxes fail.
@@ -78,7 +78,7 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
             ProviderChoice::Clone => ProviderPreference::Prefer(ProviderKind::Clone),
             ProviderChoice::Copy => ProviderPreference::Prefer(ProviderKind::Copy),
         },
-        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, args: vec![VIEW.into()] }),
+        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, args: vec![LAZY_MOUNT_ARG.into()] }),
         timeout: settings.default_sandbox_timeout,
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,

@@ -90,7 +90,7 @@ pub enum WorkspaceError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The lazy mount failed.
-    #[error("the lazy view cannot be mounted: {0}")]
+    #[error("cannot start the lazy mount: {0}")]
     Lazy(String),
 }
 

@@ -1,6 +1,6 @@
 //! Lazy mount: the lower layer of workspaces whose layers are not written yet.
 //!
-//! One FUSE mount serves all snapshots of the store, from a process that outlives this one. It is mounted in
+//! One lazy mount serves all snapshots of the store, from a process that outlives this one. It is mounted in
 //! the mount namespace of the namespace holder, and started when it is first needed.
 
 use std::path::{Path, PathBuf};

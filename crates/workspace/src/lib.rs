@@ -13,7 +13,7 @@
 //! as root mounts in the machine's own namespaces.
 //!
 //! `layers.rs` has the layers and the stacks they form, `delta.rs` a layer with the differences of two trees,
-//! `upper.rs` reads changes from an overlay's upper directory, `lazy.rs` is the FUSE mount that replaces
+//! `upper.rs` reads changes from an overlay's upper directory, `lazy.rs` is the lazy mount that replaces
 //! layers that are not written yet. These need overlays, and so Linux; on macOS there are clone and copy.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]

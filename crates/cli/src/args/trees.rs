@@ -157,13 +157,13 @@ pub(crate) struct Checkout {
 ///
 /// This is a lazy mount: files are loaded on first read. References and short ids are names in DIR, too, except references
 /// with a slash such as `runs/42`. A process in the background serves the mount until `workspace umount`; its log is
-/// lazy-view.log in the store.
+/// lazy-mount.log in the store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mkdir view && workspace mount view
-  grep -r pattern view/main/
-  workspace umount view")]
+  mkdir mnt && workspace mount mnt
+  grep -r pattern mnt/main/
+  workspace umount mnt")]
 pub(crate) struct Mount {
     /// Mount point, a directory
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -175,7 +175,7 @@ pub(crate) struct Mount {
 
 /// Unmount a lazy mount, also if its process has died
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  workspace umount view\n  workspace umount view --lazy")]
+#[command(after_help = "Examples:\n  workspace umount mnt\n  workspace umount mnt --lazy")]
 pub(crate) struct Umount {
     /// Mount point
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use workspace_mount::{LazyMount, MountError, MountOptions, daemon_main, detach, spawn_daemon, unmount};
 
-use crate::args::{Mount, ServeView, Umount};
+use crate::args::{Mount, ServeLazyMount, Umount};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 
 /// Hidden command that calls [`serve`].
-pub(crate) const SERVE: &str = "serve-view";
+pub(crate) const SERVE: &str = "serve-lazy-mount";
 
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     // Opened first, so that errors of the store are reported as by every command.
@@ -50,7 +50,7 @@ fn not_mounted(error: MountError, directory: &Path) -> MountError {
 }
 
 /// Serves a lazy mount in this process.
-pub(crate) fn serve(args: ServeView) -> Result<Outcome> {
+pub(crate) fn serve(args: ServeLazyMount) -> Result<Outcome> {
     daemon_main(args.words)?;
     Ok(Outcome::Done)
 }

@@ -90,7 +90,7 @@ fn own_uid(map: &str) -> Option<u32> {
 }
 
 /// Checks that sandboxes over workspaces in `directory` can have UIDs of their own. The error is the reason
-/// why not. `lazy` is true if some of them are over a lazy view.
+/// why not. `lazy` is true if some of them are over a lazy mount.
 pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
     if *holder != Holder::Machine {
         return Err(
@@ -108,7 +108,7 @@ pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Resu
         return Err("the user namespace around the server has too few ids".to_owned());
     }
     if lazy && machine::kernel_version() < (6, 12) {
-        return Err("the lazy view can be shown to several users since Linux 6.12".to_owned());
+        return Err("the lazy mount can be shown to several users since Linux 6.12".to_owned());
     }
     overlay::probe_idmapped(directory, FIRST_UID + (UID_COUNT - 1)).map_err(|error| error.to_string())
 }

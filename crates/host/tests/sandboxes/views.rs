@@ -1,4 +1,4 @@
-//! Lazy views as lower layers of overlays, both in the namespaces of a holder.
+//! Lazy mounts as lower layers of overlays, both in the namespaces of a holder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Releasing resources that only sandboxes need once there are none: the lazy view, the namespace holder of
+//! Releasing resources that only sandboxes need once there are none: the lazy mount, the namespace holder of
 //! an unprivileged user, and the warm pool in its namespaces. The next creation starts them again.
 
 use std::time::{Duration, Instant};
