@@ -111,7 +111,8 @@ impl TestBed {
 
     /// Opens the workspaces whose layers are in a directory of this name.
     fn workspaces(&self, layers: &str) -> Result<Workspaces, Failure> {
-        let lazy = LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(LAZY_MOUNT_ARG)] };
+        let lazy =
+            LazyCommand { program: std::env::current_exe()?, args: vec![OsString::from(LAZY_MOUNT_ARG)] };
         let workspaces = Workspaces::open(Options {
             directory: self.root.join("workspaces"),
             layers: self.root.join(layers),

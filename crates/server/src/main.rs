@@ -10,7 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use workspace_agent_protocol::scheduling::shorten_slice;
 use workspace_server::first_key::KeyOrigin;
 use workspace_server::settings::{ProviderChoice, Settings, SettingsSource};
-use workspace_server::{Shutdown, StartedServer, LAZY_MOUNT_ARG, init_log, raise_open_files, route_groups, start};
+use workspace_server::{
+    LAZY_MOUNT_ARG, Shutdown, StartedServer, init_log, raise_open_files, route_groups, start,
+};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
-use workspace_sandbox::{ProviderPreference, GuestPort, ProviderKind, LazyCommand, Resources, Runtime, SandboxError, Service};
+use workspace_sandbox::{
+    GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
+};
 
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
@@ -78,7 +80,9 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
             ProviderChoice::Clone => ProviderPreference::Prefer(ProviderKind::Clone),
             ProviderChoice::Copy => ProviderPreference::Prefer(ProviderKind::Copy),
         },
-        lazy: std::env::current_exe().ok().map(|program| LazyCommand { program, args: vec![LAZY_MOUNT_ARG.into()] }),
+        lazy: std::env::current_exe()
+            .ok()
+            .map(|program| LazyCommand { program, args: vec![LAZY_MOUNT_ARG.into()] }),
         timeout: settings.default_sandbox_timeout,
         lifetime: settings.max_sandbox_lifetime,
         sandboxes_max: settings.max_sandboxes,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use workspace_state::{Durability, Expect, NewSnapshot, Resolution, SnapshotId, Store, StoreError, Timestamp};
+use workspace_state::{
+    Durability, Expect, NewSnapshot, Resolution, SnapshotId, Store, StoreError, Timestamp,
+};
 
 use crate::support::{collect, commit_file, message, new_store};
 
