@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay};
 use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
@@ -86,7 +86,7 @@ fn some_files(files: usize) -> Vec<String> {
 struct TestBed {
     root: PathBuf,
     store: Store,
-    holder: Holder,
+    holder: NamespaceHolder,
     snapshot: SnapshotId,
 }
 
@@ -105,7 +105,7 @@ impl TestBed {
                 id
             }
         };
-        let holder = Holder::find_or_start(&root)?;
+        let holder = NamespaceHolder::find_or_start(&root)?;
         Ok(Self { root, store, holder, snapshot })
     }
 
@@ -168,7 +168,7 @@ fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Fai
             match (turn + round) % 3 {
                 0 => ours(bed, &workspaces, samples)?,
                 1 => bare_mount(bed, &bare, &layer, samples)?,
-                _ if bed.holder == Holder::Machine => mount_program(&bare, &layer, samples)?,
+                _ if bed.holder == NamespaceHolder::Machine => mount_program(&bare, &layer, samples)?,
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
-//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`Holder`] is a
+//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`NamespaceHolder`] is a
 //! process that keeps the namespaces in which an ordinary user may mount. [`cgroup`] limits and measures the
 //! resources of a sandbox, [`quota`] those of a directory. [`network`] gives a sandbox egress, [`overlay`]
 //! mounts workspaces, and [`freeze`] stops all processes briefly. Nearly all `unsafe` blocks are system
@@ -50,7 +50,7 @@ pub use mount::swap::{settle_swap, settle_swap_without_chown, swap, swap_without
 #[cfg(target_os = "linux")]
 pub use mount::{overlay, privileged_files};
 #[cfg(target_os = "linux")]
-pub use namespace::holder::Holder;
+pub use namespace::holder::NamespaceHolder;
 #[cfg(target_os = "linux")]
 pub use process::Process;
 #[cfg(target_os = "linux")]
@@ -61,4 +61,4 @@ pub use sandbox::probe::probe;
 pub use sandbox::{host_view, own_users};
 
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Holder, Process, helper_main, overlay, settle_swap_without_chown, swap_without_chown};
+pub use unsupported::{NamespaceHolder, Process, helper_main, overlay, settle_swap_without_chown, swap_without_chown};

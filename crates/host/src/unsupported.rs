@@ -32,12 +32,12 @@ impl Process {
 }
 
 /// Cannot be called, because no `Process` exists.
-pub fn swap_without_chown(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<()> {
+pub fn swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspace: &Path) -> Result<()> {
     match *process {}
 }
 
 /// Cannot be called, because no `Process` exists.
-pub fn settle_swap_without_chown(_holder: &Holder, process: &Process, _workspace: &Path) -> Result<bool> {
+pub fn settle_swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspace: &Path) -> Result<bool> {
     match *process {}
 }
 
@@ -53,12 +53,12 @@ pub mod launch {
 
 /// Namespaces in which mounts and sandboxes are made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Holder {
+pub enum NamespaceHolder {
     /// Namespaces of the host.
     Machine,
 }
 
-impl Holder {
+impl NamespaceHolder {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
         Err(HostError::NeedsLinux { what: "a namespace to mount in" })
@@ -73,7 +73,7 @@ pub mod disk_usage {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
 
-    use super::Holder;
+    use super::NamespaceHolder;
 
     /// Minimum number of bytes that a file or directory counts for.
     pub const ENTRY_MIN: u64 = 4096;
@@ -99,12 +99,12 @@ pub mod disk_usage {
     }
 
     /// Measures like [`measure`]; the bounds are ignored.
-    pub fn measure_within(holder: &Holder, path: &Path, _: Bounds) -> Usage {
+    pub fn measure_within(holder: &NamespaceHolder, path: &Path, _: Bounds) -> Usage {
         measure(holder, path)
     }
 
     /// Measures everything below a directory that is readable. Symlinks are not followed.
-    pub fn measure(_: &Holder, path: &Path) -> Usage {
+    pub fn measure(_: &NamespaceHolder, path: &Path) -> Usage {
         let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
         while let Some(path) = open.pop() {
             let Ok(entries) = std::fs::read_dir(path) else { continue };
@@ -145,24 +145,24 @@ pub(crate) mod network {
 pub mod workspace_processes {
     use std::time::Duration;
 
-    use super::Holder;
+    use super::NamespaceHolder;
     use super::Process;
     use crate::error::Result;
     pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
     /// Cannot be called, because no `Process` exists.
-    pub fn list(_holder: &Holder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
+    pub fn list(_holder: &NamespaceHolder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
         match *process {}
     }
 
     /// Cannot be called, because no `Process` exists.
-    pub fn deleted_bytes(_holder: &Holder, process: &Process) -> Result<u64> {
+    pub fn deleted_bytes(_holder: &NamespaceHolder, process: &Process) -> Result<u64> {
         match *process {}
     }
 
     /// Cannot be called, because no `Process` exists.
     pub fn terminate(
-        _holder: &Holder,
+        _holder: &NamespaceHolder,
         process: &Process,
         _grace: Duration,
         _scope: ProcessScope,
@@ -203,29 +203,29 @@ pub mod overlay {
     use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chmodat, openat, statat, unlinkat};
     use rustix::io::Errno;
 
-    use super::Holder;
+    use super::NamespaceHolder;
     use crate::error::{Context as _, HostError};
 
     type Result<T, E = HostError> = std::result::Result<T, E>;
 
     /// Fails with [`HostError::NoOverlay`].
-    pub fn probe(_holder: &Holder, directory: &Path) -> Result<()> {
+    pub fn probe(_holder: &NamespaceHolder, directory: &Path) -> Result<()> {
         let reason = "only Linux has them".to_owned();
         Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
     }
 
     /// Returns no paths: nothing is mounted.
-    pub fn mounted(_holder: &Holder, _below: &Path) -> Result<Vec<PathBuf>> {
+    pub fn mounted(_holder: &NamespaceHolder, _below: &Path) -> Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
 
     /// Returns false: nothing is mounted.
-    pub fn unmount(_holder: &Holder, _at: &Path) -> Result<bool> {
+    pub fn unmount(_holder: &NamespaceHolder, _at: &Path) -> Result<bool> {
         Ok(false)
     }
 
     /// Removes a file, or a directory with its content, if it exists. Symlinks are not followed.
-    pub fn remove_tree(_holder: &Holder, path: &Path) -> Result<()> {
+    pub fn remove_tree(_holder: &NamespaceHolder, path: &Path) -> Result<()> {
         let removed = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => {
                 let parent = rustix::fs::open(parent, DIRECTORY, Mode::empty());

@@ -38,7 +38,7 @@ pub use oci::Oci;
 pub use unavailable::Unavailable;
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{Embedded, Oci};
-pub use workspace_host::Holder;
+pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
 pub use workspace_host::network::{Allow, AllowError, Egress, Uplink, parse_cidr};
@@ -195,7 +195,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Returns the holder of the namespaces in which overlays are mounted that this runtime can give to
     /// sandboxes; an error with the reason if it cannot see such mounts.
-    async fn mount_holder(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use workspace_host::{Holder, overlay};
+use workspace_host::{NamespaceHolder, overlay};
 
 /// Name of the socket that the guest agent connects to.
 const AGENT_SOCKET: &str = "agent.sock";
@@ -128,7 +128,7 @@ impl ShortPath {
 
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&Holder::Machine, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
 }
 
 #[cfg(test)]

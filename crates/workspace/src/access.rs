@@ -16,7 +16,7 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::HostError;
 use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
@@ -29,7 +29,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new(holder: &Holder) -> Self {
+    pub(crate) fn new(holder: &NamespaceHolder) -> Self {
         Self { files: PrivilegedFiles::of(holder) }
     }
 
@@ -107,7 +107,7 @@ pub(crate) struct DirectoryEditor {
 }
 
 impl DirectoryEditor {
-    pub(crate) fn new(holder: &Holder) -> Self {
+    pub(crate) fn new(holder: &NamespaceHolder) -> Self {
         Self { access: Access::new(holder) }
     }
 
@@ -161,7 +161,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(holder: &Holder, quiescent: bool) -> Self {
+    pub(crate) fn new(holder: &NamespaceHolder, quiescent: bool) -> Self {
         Self { access: Access::new(holder), quiescent }
     }
 }

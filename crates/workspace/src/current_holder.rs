@@ -2,26 +2,26 @@
 //!
 //! A *namespace holder* is a process that keeps the user and mount namespaces in which an ordinary user may
 //! mount. A server that runs as root mounts in the machine's own namespaces and needs none
-//! ([`Holder::Machine`]). A holder that has died took its mounts along; another one replaces it.
+//! ([`NamespaceHolder::Machine`]). A holder that has died took its mounts along; another one replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 
 /// Current namespace holder. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct CurrentHolder(Arc<RwLock<Holder>>);
+pub(crate) struct CurrentHolder(Arc<RwLock<NamespaceHolder>>);
 
 impl CurrentHolder {
-    pub(crate) fn new(holder: Holder) -> Self {
+    pub(crate) fn new(holder: NamespaceHolder) -> Self {
         Self(Arc::new(RwLock::new(holder)))
     }
 
-    pub(crate) fn get(&self) -> Holder {
+    pub(crate) fn get(&self) -> NamespaceHolder {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set(&self, holder: Holder) {
+    pub(crate) fn set(&self, holder: NamespaceHolder) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = holder;
     }
 }

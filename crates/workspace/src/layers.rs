@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
 use workspace_host::overlay;
 use workspace_state::{
@@ -453,7 +453,7 @@ impl Inner {
             match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
                 Some(mut layer) => {
                     if layer.bytes == 0 {
-                        layer.bytes = measure(&Holder::Machine, &self.tree_of(&name)).bytes;
+                        layer.bytes = measure(&NamespaceHolder::Machine, &self.tree_of(&name)).bytes;
                     }
                     state.layers.insert(name, layer);
                 }
@@ -549,7 +549,7 @@ fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
 
 /// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&Holder::Machine, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::Machine, path)?)
 }
 
 /// Replaces a file atomically. If several threads do so at once, the last one wins.

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::{overlay, own_users};
 use workspace_mount::{MountOptions, spawn_daemon};
 use workspace_state::SnapshotId;
@@ -35,7 +35,7 @@ impl LazyLayer {
         command: LazyCommand,
         store: &Path,
         mountpoint: PathBuf,
-        holder: &Holder,
+        holder: &NamespaceHolder,
         owner: Option<(u32, u32)>,
     ) -> Self {
         let escape = overlay::xattrs(holder) == overlay::Xattrs::User;
@@ -45,7 +45,7 @@ impl LazyLayer {
 
     /// Returns the path of a snapshot, after mounting if needed. A mount that cannot be idmapped is replaced
     /// if `needs_idmap`; workspaces that use the former mount keep it.
-    pub(crate) fn path(&self, holder: &Holder, snapshot: &SnapshotId, needs_idmap: bool) -> Result<PathBuf> {
+    pub(crate) fn path(&self, holder: &NamespaceHolder, snapshot: &SnapshotId, needs_idmap: bool) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
         if mounted && needs_idmap && !state.supports_idmap {
@@ -66,17 +66,17 @@ impl LazyLayer {
         Ok(self.mountpoint.join(snapshot.to_string()))
     }
 
-    fn is_mounted(&self, holder: &Holder) -> Result<bool> {
+    fn is_mounted(&self, holder: &NamespaceHolder) -> Result<bool> {
         let Some(parent) = self.mountpoint.parent() else { return Ok(false) };
         let mountpoint = std::fs::canonicalize(&self.mountpoint).unwrap_or_else(|_| self.mountpoint.clone());
         Ok(overlay::mounted(holder, parent)?.contains(&mountpoint))
     }
 
     /// Unmounts unless it is used; its process then exits. Returns true if it was unmounted.
-    pub(crate) fn unmount_if_unused(&self, holder: &Holder, is_used: &dyn Fn() -> bool) -> Result<bool> {
+    pub(crate) fn unmount_if_unused(&self, holder: &NamespaceHolder, is_used: &dyn Fn() -> bool) -> Result<bool> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // The mounts of a dead holder are gone.
-        let is_gone = matches!(holder, Holder::Process(process) if !process.is_running());
+        let is_gone = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());
         if is_used() || is_gone || !self.is_mounted(holder)? {
             return Ok(false);
         }
@@ -85,7 +85,7 @@ impl LazyLayer {
 
     /// Unmounts if its process has died, so that the next call of `path` starts another. A mount that
     /// responds is kept: another thread may have started it meanwhile.
-    pub(crate) fn unmount_if_dead(&self, holder: &Holder) -> Result<()> {
+    pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {
             overlay::unmount(holder, &self.mountpoint)?;

@@ -9,7 +9,7 @@
 //! - **copy**: every file is written; works everywhere.
 //!
 //! An ordinary user may mount only in a user namespace. Overlays are therefore mounted in the namespaces that
-//! a *namespace holder* keeps, a process of its own ([`Holder`](workspace_host::Holder)). A server that runs
+//! a *namespace holder* keeps, a process of its own ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A server that runs
 //! as root mounts in the machine's own namespaces.
 //!
 //! `layers.rs` has the layers and the stacks they form, `delta.rs` a layer with the differences of two trees,

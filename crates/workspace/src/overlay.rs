@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
 use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
 
@@ -70,7 +70,7 @@ impl Overlay {
 
     /// Returns true if layers must escape extended attributes that look like those of an overlay: overlays of
     /// this holder use attributes of the `user` namespace, which agents can set.
-    pub(crate) fn escapes(holder: &Holder) -> bool {
+    pub(crate) fn escapes(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 

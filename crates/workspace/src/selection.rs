@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::platform::clone_file;
 
@@ -50,7 +50,7 @@ impl ProviderSelection {
 /// there is none, `holder` is the reason why.
 pub(crate) fn select_provider(
     directory: &Path,
-    holder: Result<&Holder, &str>,
+    holder: Result<&NamespaceHolder, &str>,
     preference: ProviderPreference,
 ) -> Result<ProviderSelection> {
     let mut unavailable = Vec::new();
@@ -91,13 +91,13 @@ fn probe_reflink(directory: &Path) -> std::result::Result<(), String> {
 #[cfg(all(test, target_os = "macos"))]
 mod tests {
     use super::*;
-    use workspace_host::Holder;
+    use workspace_host::NamespaceHolder;
 
     #[test]
     fn clone_is_selected_where_reflinks_work_and_never_an_overlay() {
         let home = tempfile::tempdir().unwrap();
         let preference = ProviderPreference::Prefer(ProviderKind::Overlay);
-        let selection = select_provider(home.path(), Ok(&Holder::Machine), preference).unwrap();
+        let selection = select_provider(home.path(), Ok(&NamespaceHolder::Machine), preference).unwrap();
         assert!(selection.unavailable_reason(ProviderKind::Overlay).unwrap().contains("only Linux"));
         let reflink = probe_reflink(home.path());
         let expected = if reflink.is_ok() { ProviderKind::Clone } else { ProviderKind::Copy };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, renameat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 
 use crate::access::DirectoryEditor;
@@ -18,7 +18,7 @@ use crate::error::{Context as _, Result};
 
 /// Special files that were moved away.
 pub(crate) struct SpecialFiles<'a> {
-    holder: &'a Holder,
+    holder: &'a NamespaceHolder,
     editor: DirectoryEditor,
     /// The agent's directory.
     tree: &'a Path,
@@ -32,7 +32,7 @@ impl<'a> SpecialFiles<'a> {
     /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
     /// be moved, all are moved back.
     pub(crate) fn set_aside(
-        holder: &'a Holder,
+        holder: &'a NamespaceHolder,
         tree: &'a Path,
         aside: PathBuf,
         paths: Vec<PathBuf>,

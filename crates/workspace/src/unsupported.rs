@@ -9,7 +9,7 @@ pub(crate) mod access {
 
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
-    use workspace_host::Holder;
+    use workspace_host::NamespaceHolder;
     use workspace_state::DirectoryReader;
     use workspace_state::platform::open_beneath;
 
@@ -18,7 +18,7 @@ pub(crate) mod access {
     }
 
     impl Reader {
-        pub(crate) fn new(_holder: &Holder, quiescent: bool) -> Self {
+        pub(crate) fn new(_holder: &NamespaceHolder, quiescent: bool) -> Self {
             Self { quiescent }
         }
     }
@@ -26,7 +26,7 @@ pub(crate) mod access {
     pub(crate) struct DirectoryEditor;
 
     impl DirectoryEditor {
-        pub(crate) fn new(_holder: &Holder) -> Self {
+        pub(crate) fn new(_holder: &NamespaceHolder) -> Self {
             Self
         }
 
@@ -76,7 +76,7 @@ pub(crate) mod delta {
 pub(crate) mod overlay {
     use std::path::{Path, PathBuf};
 
-    use workspace_host::Holder;
+    use workspace_host::NamespaceHolder;
     use workspace_host::overlay;
     use workspace_state::{NewSnapshot, Store};
 
@@ -109,7 +109,7 @@ pub(crate) mod overlay {
             Ok(false)
         }
 
-        pub(crate) fn escapes(_holder: &Holder) -> bool {
+        pub(crate) fn escapes(_holder: &NamespaceHolder) -> bool {
             false
         }
     }

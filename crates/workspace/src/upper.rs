@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, Stat, fgetxattr, fstat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
@@ -45,7 +45,7 @@ pub(crate) struct Upper {
 /// Parameters for reading an upper directory.
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
-    pub(crate) holder: &'a Holder,
+    pub(crate) holder: &'a NamespaceHolder,
     pub(crate) access: &'a Access,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{
     Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, PinId, Skipped, Snapshot, SnapshotId,
@@ -62,7 +62,7 @@ pub struct Options {
     /// Store of their snapshots.
     pub store: Store,
     /// Namespace holder for overlay mounts, or the reason why sandboxes cannot see such mounts.
-    pub holder: Result<Holder, String>,
+    pub holder: Result<NamespaceHolder, String>,
     /// UID and GID that own the files; `None` for those of this process.
     pub owner: Option<(u32, u32)>,
     /// Requested provider.
@@ -202,7 +202,7 @@ impl Workspaces {
         let visible_holder = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, visible_holder, options.provider)?;
         let Options { directory, store, owner, .. } = options;
-        let holder = options.holder.unwrap_or(Holder::Machine);
+        let holder = options.holder.unwrap_or(NamespaceHolder::Machine);
         let escape = Overlay::escapes(&holder);
         let layer_options =
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
@@ -241,12 +241,12 @@ impl Workspaces {
     }
 
     /// Returns the namespace holder of the mounts.
-    pub fn holder(&self) -> Holder {
+    pub fn holder(&self) -> NamespaceHolder {
         self.holder.get()
     }
 
     /// Replaces a namespace holder that has died. Later mounts use the new one.
-    pub fn set_holder(&self, holder: Holder) {
+    pub fn set_holder(&self, holder: NamespaceHolder) {
         self.holder.set(holder);
     }
 

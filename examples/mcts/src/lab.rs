@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
     Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings, Stream,
@@ -117,7 +117,7 @@ impl Lab {
     pub(crate) async fn close(&self) -> Result<()> {
         self.service.close().await;
         // For an unprivileged user, this process outlives the sandboxes.
-        Holder::find_or_start(self.directory.path())?.end();
+        NamespaceHolder::find_or_start(self.directory.path())?.end();
         Ok(())
     }
 }

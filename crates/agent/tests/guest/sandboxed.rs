@@ -7,7 +7,7 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::RunCommandRequest;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
 use workspace_host::launch::{Launch, Template, launch};
 use workspace_host::limits::Limits;
@@ -90,7 +90,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
         };
         let workspace = directory("workspace");
         std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let holder = Holder::find_or_start(home).unwrap();
+        let holder = NamespaceHolder::find_or_start(home).unwrap();
         let launched = launch(&Launch {
             holder: &holder,
             id: &id(home),
@@ -113,7 +113,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
 struct Sandbox {
     id: String,
     process: Process,
-    holder: Holder,
+    holder: NamespaceHolder,
 }
 
 impl Guest for Sandbox {
@@ -179,7 +179,7 @@ fn workspace_is_attached_to_a_running_guest() {
     let server = &in_sandbox_with(|_| None);
     let workspace = server.home().join("workspace");
     std::fs::write(workspace.join("greeting"), "hello\n").unwrap();
-    let holder = Holder::find_or_start(server.home()).unwrap();
+    let holder = NamespaceHolder::find_or_start(server.home()).unwrap();
     let process = Process::read(&server.home().join("process")).unwrap().unwrap();
     workspace_host::attach(&holder, &process, &workspace).unwrap();
     assert_prints(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::template::Templates;
@@ -77,7 +77,7 @@ impl Home {
             Err(error) => Err(error),
         };
         if started.is_err()
-            && let Ok(holder) = Holder::find_or_start(&directory)
+            && let Ok(holder) = NamespaceHolder::find_or_start(&directory)
         {
             // The first error is the one to report.
             drop(clear(&holder, &directory));
@@ -181,7 +181,7 @@ impl Home {
     /// Removes all sandboxes and the directory.
     pub(crate) async fn end(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
-        let holder = service.runtime().mount_holder().await.unwrap_or(Holder::Machine);
+        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Machine);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
             service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;
@@ -199,7 +199,7 @@ impl Home {
 }
 
 /// Removes the directory of a home with the privileges of its namespace holder, then ends the holder.
-fn clear(holder: &Holder, directory: &Path) -> std::result::Result<(), String> {
+fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
     holder.end();

@@ -16,7 +16,7 @@ use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::own_users;
@@ -24,7 +24,7 @@ use crate::sandbox::own_users;
 /// Mounts a workspace in a sandbox that has none.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AttachTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
     /// UID of the sandbox on the host, if it has one of its own.
@@ -32,7 +32,7 @@ pub(crate) struct AttachTask {
 }
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
-pub fn attach(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn attach(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     let user = own_users::of(process)?;
     chown_to_sandbox(holder, workspace, user)?;
     let task = AttachTask {

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 
@@ -34,7 +34,7 @@ pub(crate) struct IdMap {
 impl IdMap {
     /// Creates the map for this UID of a sandbox.
     pub(crate) fn for_user(own: u32) -> Result<Self> {
-        let map = owner_map(sandbox_ids::ids_of(&Holder::Machine), own);
+        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Machine), own);
         Ok(Self { users: user_namespace(&map)? })
     }
 

@@ -24,7 +24,7 @@ use crate::helper::client::{self, PendingReply};
 use crate::helper::error::{HelperError, HostErrorKind};
 use crate::helper::protocol::Task;
 use crate::mount::open_at::{attributes, open};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 
 /// Maximum size of a message in bytes: a name of 255 bytes as JSON, and numbers.
 const MESSAGE_MAX: usize = 8 << 10;
@@ -42,7 +42,7 @@ type Reply = std::result::Result<(), HelperError>;
 /// Access to files with the capabilities of a holder.
 #[derive(Debug)]
 pub struct PrivilegedFiles {
-    holder: Holder,
+    holder: NamespaceHolder,
     connection: Mutex<Option<Connection>>,
 }
 
@@ -55,7 +55,7 @@ struct Connection {
 
 impl PrivilegedFiles {
     /// Returns the access of this holder. The helper is started when it is first needed.
-    pub fn of(holder: &Holder) -> Self {
+    pub fn of(holder: &NamespaceHolder) -> Self {
         Self { holder: holder.clone(), connection: Mutex::default() }
     }
 
@@ -64,8 +64,8 @@ impl PrivilegedFiles {
     /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
         match self.holder {
-            Holder::Machine => open(directory, name, flags),
-            Holder::Process(_) => self
+            NamespaceHolder::Machine => open(directory, name, flags),
+            NamespaceHolder::Process(_) => self
                 .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
         }
     }
@@ -74,8 +74,8 @@ impl PrivilegedFiles {
     /// the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
-            Holder::Machine => attributes(file),
-            Holder::Process(_) => {
+            NamespaceHolder::Machine => attributes(file),
+            NamespaceHolder::Process(_) => {
                 let encoded = std::fs::File::from(self.request(&Request::Attributes, file)?);
                 serde_json::from_reader(encoded).map_err(io::Error::from).context("read attributes")
             }
@@ -106,7 +106,7 @@ impl PrivilegedFiles {
 }
 
 impl Connection {
-    fn open(holder: &Holder) -> Result<Self> {
+    fn open(holder: &NamespaceHolder) -> Result<Self> {
         let (socket, helper_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .context("make a socket")?;
@@ -118,7 +118,7 @@ impl Connection {
 /// Opens files with the capabilities of a holder until the other end of its socket is closed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServeFilesTask {
-    holder: Holder,
+    holder: NamespaceHolder,
 }
 
 impl Task for ServeFilesTask {
@@ -130,7 +130,7 @@ impl Task for ServeFilesTask {
     }
 }
 
-fn serve(holder: &Holder, fds: &[OwnedFd]) -> Result<()> {
+fn serve(holder: &NamespaceHolder, fds: &[OwnedFd]) -> Result<()> {
     let [socket] = fds else {
         return Err(HostError::other("the helper received no socket"));
     };

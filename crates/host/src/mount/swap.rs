@@ -31,7 +31,7 @@ use crate::helper::protocol::Task;
 use crate::mount::attach::{enter, is_mounted, lock};
 use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::own_users;
@@ -47,7 +47,7 @@ const SWAP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Parameters of a swap, and of settling one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
     /// UID of the sandbox on the host, if it has one of its own.
@@ -72,7 +72,7 @@ pub enum SwapStep {
 
 /// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
 /// first process.
-pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     let user = own_users::of(process)?;
     chown_to_sandbox(holder, workspace, user)?;
     replace(holder, process, workspace, user)
@@ -80,23 +80,23 @@ pub fn swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> 
 
 /// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
 /// changed, and the mount not id-mapped.
-pub fn swap_without_chown(holder: &Holder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     replace(holder, process, workspace, None)
 }
 
 /// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
 /// workspace of the sandbox afterwards.
-pub fn settle_swap(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
     let user = own_users::of(process)?;
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
 /// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
-pub fn settle_swap_without_chown(holder: &Holder, process: &Process, workspace: &Path) -> Result<bool> {
+pub fn settle_swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
-fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
+fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
     let task = SwapTask(Request::new(holder, process, workspace, user));
     let Err(error) = client::call(&task, &[]) else { return Ok(()) };
     // The helper has reverted what it did, unless it was killed.
@@ -109,7 +109,7 @@ fn replace(holder: &Holder, process: &Process, workspace: &Path, user: Option<u3
 
 /// Starts a swap with a helper that kills itself after a step.
 #[doc(hidden)]
-pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
+pub fn swap_killed(holder: &NamespaceHolder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
     let request = Request::new(holder, process, workspace, own_users::of(process)?);
     client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }
@@ -117,7 +117,7 @@ pub fn swap_killed(holder: &Holder, process: &Process, workspace: &Path, after: 
 /// Starts a swap with a time limit, with a helper that hangs after a step.
 #[doc(hidden)]
 pub fn swap_stalled(
-    holder: &Holder,
+    holder: &NamespaceHolder,
     process: &Process,
     workspace: &Path,
     (limit, after): (Duration, Option<SwapStep>),
@@ -133,7 +133,7 @@ fn monotonic() -> Duration {
 }
 
 impl Request {
-    fn new(holder: &Holder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
+    fn new(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
         let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
         let deadline = monotonic() + SWAP_TIMEOUT;
         Self { holder, process, workspace, user, deadline, killed_after: None, stalled_after: None }

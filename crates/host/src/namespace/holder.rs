@@ -25,14 +25,14 @@ const HOLDER_FILE: &str = "holder";
 
 /// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Holder {
+pub enum NamespaceHolder {
     /// Namespaces of the host, for root.
     Machine,
     /// Namespaces of this process.
     Process(Process),
 }
 
-impl Holder {
+impl NamespaceHolder {
     /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {

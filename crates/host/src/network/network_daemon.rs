@@ -22,7 +22,7 @@ use super::routes::{self, ROUTER_NETWORK, Routes};
 use super::uplink::UplinkProcess;
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
-use crate::namespace::holder::{Holder, detach_stdio};
+use crate::namespace::holder::{NamespaceHolder, detach_stdio};
 use crate::namespace::{credentials, sandbox_ids};
 
 /// Interval of reading the addresses of the host, if no notification comes.
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the network daemon of a sandbox that has not run any program yet, and waits until the network is
 /// ready. Must be called in a process with one thread.
-pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
+pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let mut child = clone::spawn(0, None, |parent| match run(parent, process, egress, holder) {
         Ok(()) => HostError::sandbox_ended(),
         Err(error) => error,
@@ -43,7 +43,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &Holder) -> Resu
 }
 
 /// Runs the daemon until the sandbox ends.
-fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Holder) -> Result<()> {
+fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let [to, from] = parent.fds();
     close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
     rustix::process::setsid().context("begin a session")?;

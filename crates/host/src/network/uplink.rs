@@ -22,7 +22,7 @@ use super::router::Router;
 use super::routes::{MTU, ROUTER_NETWORK, SANDBOX_ADDRESS, UPLINK_ADDRESS, UPLINK_LINK};
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::{self, Parent};
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::{credentials, id_map, sandbox_ids};
 use crate::resources::limits;
 
@@ -144,7 +144,7 @@ pub(super) struct UplinkProcess {
 
 impl UplinkProcess {
     /// Starts the program, and waits for its link in the router.
-    pub(super) fn start(router: &Router, holder: &Holder) -> Result<Self> {
+    pub(super) fn start(router: &Router, holder: &NamespaceHolder) -> Result<Self> {
         let program =
             Program::find().and_then(|program| check_tun().map(|()| program)).map_err(HostError::other)?;
         let stderr = memfd_create(c"stderr", MemfdFlags::CLOEXEC).context("create a memory file")?;
@@ -197,7 +197,7 @@ fn exec_program(
     parent: &mut Parent,
     program: &Program,
     router: &Router,
-    holder: &Holder,
+    holder: &NamespaceHolder,
     stderr: &File,
 ) -> Result<Infallible> {
     let namespace = format!("{PRIVATE_DIR}/router");
@@ -214,7 +214,7 @@ fn exec_program(
     fs::write(&namespace, "").context("create a mount point")?;
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
-    if *holder == Holder::Machine {
+    if *holder == NamespaceHolder::Machine {
         // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
         // device.
         if id_map::is_initial_user_namespace() {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::helper::client;
 use crate::helper::protocol::Task;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 
 /// Minimum number of bytes that a file or directory counts for: an empty one takes an inode, of which a
 /// filesystem has a limited number. [`quota`](crate::quota) counts alike.
@@ -52,21 +52,21 @@ const CHECK_EVERY: u64 = 256;
 /// Measures a directory with the capabilities of a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MeasureTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     path: PathBuf,
     bounds: Bounds,
 }
 
 /// Measures everything below a directory, even if it changes meanwhile. Symlinks are not followed.
 /// Directories that an ordinary user may not read are measured with the capabilities of the holder.
-pub fn measure(holder: &Holder, path: &Path) -> Usage {
+pub fn measure(holder: &NamespaceHolder, path: &Path) -> Usage {
     measure_within(holder, path, Bounds::NONE)
 }
 
 /// Measures like [`measure`], up to a bound.
-pub fn measure_within(holder: &Holder, path: &Path, bounds: Bounds) -> Usage {
+pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> Usage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.at_least || *holder == Holder::Machine {
+    if is_whole || usage.at_least || *holder == NamespaceHolder::Machine {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };

@@ -32,7 +32,7 @@ use crate::helper::client;
 use crate::helper::protocol::Task;
 use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::credentials;
-use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::namespace_owner;
 use crate::network::egress::Egress;
@@ -75,7 +75,7 @@ pub struct HostView {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
     /// Namespaces in which the network is created; those of the host without a network, or for root.
-    pub holder: Holder,
+    pub holder: NamespaceHolder,
     /// Differences, in the order of mounting: parents before their children.
     pub mounts: Vec<Mount>,
     /// Working directory.
@@ -242,13 +242,13 @@ fn receive<T: serde::de::DeserializeOwned>(
 
 /// Returns the id maps of users and groups: ids of the host map to themselves. An ordinary user has one id of
 /// each.
-fn ids(user: User, holder: &Holder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
+fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRange>)> {
     if user.is_superuser {
         let all: Vec<IdRange> = id_map::read()?.into_iter().map(IdRange::identity).collect();
         return Ok((all.clone(), all));
     }
     // In the user namespace of a holder, the ordinary user is root.
-    let outside = |id| if *holder == Holder::Machine { id } else { 0 };
+    let outside = |id| if *holder == NamespaceHolder::Machine { id } else { 0 };
     let one = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((one(user.user), one(user.group)))
 }

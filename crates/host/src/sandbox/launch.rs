@@ -24,7 +24,7 @@ use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::mount::workspace::{chown, chown_to_sandbox, clone_workspace};
 use crate::namespace::clone::{self, Child, NAMESPACES};
-use crate::namespace::holder::{Holder, explain_refusal};
+use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 pub use crate::namespace::sandbox_ids::owner;
 use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
 use crate::namespace::{credentials, id_map};
@@ -51,7 +51,7 @@ pub enum Template {
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// Namespaces in which mounts are made.
-    pub holder: &'a Holder,
+    pub holder: &'a NamespaceHolder,
     /// Id of the sandbox, also its host name.
     pub id: &'a str,
     /// Program of the guest agent.
@@ -96,7 +96,7 @@ pub struct Launched {
 /// the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchTask {
-    pub(crate) holder: Holder,
+    pub(crate) holder: NamespaceHolder,
     pub(crate) id: String,
     user: Option<u32>,
     template: Template,
@@ -258,7 +258,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
             Err(error) => error,
         })
     };
-    if task.holder == Holder::Machine {
+    if task.holder == NamespaceHolder::Machine {
         credentials::drop_supplementary_groups()?;
     }
     let spawned = match namespace_owner(&task.holder, &task.id, task.user) {

@@ -18,7 +18,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::machine;
 use crate::mount::idmap::IdMap;
 use crate::mount::overlay;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 use crate::process::Process;
@@ -91,8 +91,8 @@ fn own_uid(map: &str) -> Option<u32> {
 
 /// Checks that sandboxes over workspaces in `directory` can have UIDs of their own. The error is the reason
 /// why not. `lazy` is true if some of them are over a lazy mount.
-pub fn probe(holder: &Holder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
-    if *holder != Holder::Machine {
+pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
+    if *holder != NamespaceHolder::Machine {
         return Err(
             "only a server that root runs can give them, because files on the disk belong to one user"
                 .to_owned(),

@@ -20,7 +20,7 @@ use crate::helper::client;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
 use crate::mount::attach::enter;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 use scan::FoundProcess;
@@ -38,7 +38,7 @@ const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 /// Lists the processes that use a workspace, or terminates them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WorkspaceProcessesTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
     /// Time between SIGTERM and SIGKILL; `None` to list the processes only.
     grace: Option<Duration>,
@@ -48,7 +48,7 @@ pub(crate) struct WorkspaceProcessesTask {
 /// Lists the processes that would keep the old workspace of a sandbox if it were replaced
 /// ([`ProcessScope::Bound`]). `process` is its first process, which is never listed, nor are the processes
 /// that supervise commands.
-pub fn list(holder: &Holder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
+pub fn list(holder: &NamespaceHolder, process: &Process) -> Result<Vec<WorkspaceProcess>> {
     request(holder, process, None, ProcessScope::Bound)
 }
 
@@ -57,7 +57,7 @@ pub fn list(holder: &Holder, process: &Process) -> Result<Vec<WorkspaceProcess>>
 /// appeared as fast as others exited; with [`ProcessScope::All`] that is an error. The sandbox must not be
 /// frozen, because a frozen process does not exit.
 pub fn terminate(
-    holder: &Holder,
+    holder: &NamespaceHolder,
     process: &Process,
     grace: Duration,
     scope: ProcessScope,
@@ -66,7 +66,7 @@ pub fn terminate(
 }
 
 fn request(
-    holder: &Holder,
+    holder: &NamespaceHolder,
     process: &Process,
     grace: Option<Duration>,
     scope: ProcessScope,
@@ -76,7 +76,7 @@ fn request(
 }
 
 /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open.
-pub fn deleted_bytes(holder: &Holder, process: &Process) -> Result<u64> {
+pub fn deleted_bytes(holder: &NamespaceHolder, process: &Process) -> Result<u64> {
     let task = DeletedFilesTask { holder: holder.clone(), process: process.clone() };
     client::call(&task, &[])
 }
@@ -84,7 +84,7 @@ pub fn deleted_bytes(holder: &Holder, process: &Process) -> Result<u64> {
 /// Measures deleted files of a workspace that are still open.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct DeletedFilesTask {
-    holder: Holder,
+    holder: NamespaceHolder,
     process: Process,
 }
 
@@ -111,7 +111,7 @@ impl Task for WorkspaceProcessesTask {
     }
 }
 
-fn enter_sandbox(holder: &Holder, process: &Process) -> Result<()> {
+fn enter_sandbox(holder: &NamespaceHolder, process: &Process) -> Result<()> {
     let process = process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     holder.join()?;
     enter(process.as_fd())

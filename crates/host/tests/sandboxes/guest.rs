@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::{Launch, Launched, Template, launch};
 use workspace_host::limits::{Limits, Missing};
 use workspace_host::{Process, Result, cgroup};
@@ -49,7 +49,7 @@ pub(crate) struct Fixture {
     directory: TempDir,
     paths: SandboxPaths,
     listener: UnixListener,
-    pub(crate) holder: Holder,
+    pub(crate) holder: NamespaceHolder,
 }
 
 impl Fixture {
@@ -65,7 +65,7 @@ impl Fixture {
         let socket = directory.path().join("sockets/agent.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
-        let holder = Holder::find_or_start(directory.path()).unwrap();
+        let holder = NamespaceHolder::find_or_start(directory.path()).unwrap();
         let paths = SandboxPaths::of(directory.path());
         Self { directory, paths, listener, holder }
     }
@@ -137,7 +137,7 @@ impl SandboxPaths {
     }
 
     /// Returns the default parameters.
-    pub(crate) fn launch<'a>(&'a self, holder: &'a Holder) -> Launch<'a> {
+    pub(crate) fn launch<'a>(&'a self, holder: &'a NamespaceHolder) -> Launch<'a> {
         Launch {
             holder,
             id: &self.id,

@@ -1,7 +1,7 @@
 //! Holders, and many sandboxes with one.
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
 use workspace_test_support::wait_until;
 
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn without_holder() -> Fixture {
     let home = Fixture::new();
     home.holder.end();
-    if let Holder::Process(process) = &home.holder {
+    if let NamespaceHolder::Process(process) = &home.holder {
         wait_until("the holder ends", || !process.is_running());
     }
     home
@@ -48,7 +48,7 @@ fn concurrent_servers_share_one_holder() {
     };
     assert_ne!(found[0], former);
     assert!(holder.is_running());
-    assert_eq!(Holder::find_or_start(&home.path("")).unwrap(), Holder::Process(holder.clone()));
+    assert_eq!(NamespaceHolder::find_or_start(&home.path("")).unwrap(), NamespaceHolder::Process(holder.clone()));
     holder.kill();
 }
 
@@ -67,14 +67,14 @@ fn a_holder_outlives_its_server() {
 fn a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
-    if let Holder::Process(former) = &home.holder {
+    if let NamespaceHolder::Process(former) = &home.holder {
         home.holder.end();
         wait_until("the holder ends", || !runs(former.pid()));
         assert!(home.try_launch(|launch| launch.id = "sbx-other").is_err());
     }
     assert_eq!(sandbox.sh("echo goes on > /workspace/x; cat /workspace/x"), "goes on\n");
-    let holder = Holder::find_or_start(&home.path("")).unwrap();
-    assert_eq!(holder == home.holder, holder == Holder::Machine);
+    let holder = NamespaceHolder::find_or_start(&home.path("")).unwrap();
+    assert_eq!(holder == home.holder, holder == NamespaceHolder::Machine);
     let other = Fixture::new();
     let next = other.launch(|launch| launch.holder = &holder);
     assert_eq!(next.sh("echo runs"), "runs\n");

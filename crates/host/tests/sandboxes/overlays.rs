@@ -12,7 +12,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
 use workspace_host::overlay::{self, Overlay, Xattrs};
 use workspace_host::privileged_files::PrivilegedFiles;
@@ -63,7 +63,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         forge(home);
         return Some(ExitCode::SUCCESS);
     }
-    let holder = Holder::find_or_start(home).unwrap();
+    let holder = NamespaceHolder::find_or_start(home).unwrap();
     let layers = Layers::of(home);
     match task.as_str() {
         "mount" => overlay::mount(&holder, &layers.overlay()).unwrap(),
@@ -569,7 +569,7 @@ fn a_command_runs_in_the_namespaces_and_outlives_its_parent() {
     assert_eq!(mounted.sh("ls; id -u"), "x\n0\n");
     let status = overlay::command(&mounted.home.holder, OsStr::new("false")).status().unwrap();
     assert_eq!(status.code(), Some(1));
-    if let Holder::Process(process) = &mounted.home.holder {
+    if let NamespaceHolder::Process(process) = &mounted.home.holder {
         mounted.home.holder.end();
         wait_until("the holder ends", || !process.is_running());
         let output = overlay::command(&mounted.home.holder, OsStr::new("true")).output().unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::{launch, owner};
 use workspace_host::overlay::{self, Overlay};
 use workspace_host::own_users::{self, OwnUsers};
@@ -20,7 +20,7 @@ use crate::views::{self, ViewFixture};
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = crate::trials![the_probe_says_why_uids_are_not_available];
     let here = tempfile::tempdir().unwrap();
-    let holder = Holder::find_or_start(here.path()).unwrap();
+    let holder = NamespaceHolder::find_or_start(here.path()).unwrap();
     let can = own_users::probe(&holder, here.path(), false);
     holder.end();
     match can {
@@ -44,7 +44,7 @@ fn the_probe_says_why_uids_are_not_available() {
     let home = Fixture::new();
     let probed = own_users::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
-    if home.holder != Holder::Machine {
+    if home.holder != NamespaceHolder::Machine {
         assert!(probed.unwrap_err().contains("only a server that root runs"));
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
@@ -70,7 +70,7 @@ fn ids(sandbox: &Sandbox<'_>, name: &str) -> Vec<u32> {
 }
 
 fn shared() -> u32 {
-    owner(&Holder::Machine).unwrap().0
+    owner(&NamespaceHolder::Machine).unwrap().0
 }
 
 fn uid(path: &Path) -> u32 {
@@ -112,7 +112,7 @@ pub(crate) fn run() -> Option<std::process::ExitCode> {
     }
     let home = PathBuf::from(words.next()?);
     let paths = SandboxPaths::of(&home);
-    launch(&paths.launch(&Holder::Machine)).unwrap();
+    launch(&paths.launch(&NamespaceHolder::Machine)).unwrap();
     Some(std::process::ExitCode::SUCCESS)
 }
 
@@ -231,7 +231,7 @@ fn an_attached_workspace_is_id_mapped() {
 }
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
-    if !views::possible() || own_users::probe(&Holder::Machine, &std::env::temp_dir(), true).is_err() {
+    if !views::possible() || own_users::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err() {
         return;
     }
     let homes = [Fixture::new(), Fixture::new()];
@@ -240,7 +240,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
     });
-    fixture.serve(&MountOptions { owner: owner(&Holder::Machine), ..MountOptions::default() });
+    fixture.serve(&MountOptions { owner: owner(&NamespaceHolder::Machine), ..MountOptions::default() });
     assert!(own_users::can_idmap(&fixture.view()));
     for home in &homes {
         let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));

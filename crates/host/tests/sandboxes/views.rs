@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Xattrs};
 use workspace_mount::{MountOptions, daemon_main, spawn_daemon};
 use workspace_state::{Attributes, NewSnapshot, Snapshot, Store, VirtualTree};
@@ -279,8 +279,8 @@ fn files_of_a_view_belong_to_the_sandbox_user() {
     });
     // In the namespace of an ordinary user's holder there is no other user.
     let owner = match &fixture.mounted.home.holder {
-        Holder::Machine => (61_236, 61_237),
-        Holder::Process(_) => (0, 0),
+        NamespaceHolder::Machine => (61_236, 61_237),
+        NamespaceHolder::Process(_) => (0, 0),
     };
     fixture.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });
     fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, geteuid};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::SOCKETS;
 use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess};
 use workspace_host::{HostError, Process, settle_swap_without_chown, swap_without_chown};
@@ -18,7 +18,7 @@ use crate::sandbox_dir::SandboxDir;
 
 /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
 pub(super) fn workspace_users(
-    holder: &Holder,
+    holder: &NamespaceHolder,
     process: &Process,
     dir: &SandboxDir,
     end: Option<(ProcessScope, Duration)>,
@@ -33,7 +33,7 @@ pub(super) fn workspace_users(
 }
 
 /// Returns the bytes of a sandbox's workspace in deleted files that are still open.
-pub(super) fn deleted(holder: &Holder, process: &Process) -> Result<u64, HostError> {
+pub(super) fn deleted(holder: &NamespaceHolder, process: &Process) -> Result<u64, HostError> {
     workspace_processes::deleted_bytes(holder, process)
 }
 
@@ -78,11 +78,11 @@ impl Container {
         self,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.act(USERS, move |process, dir| workspace_users(&Holder::Machine, process, dir, end)).await
+        self.act(USERS, move |process, dir| workspace_users(&NamespaceHolder::Machine, process, dir, end)).await
     }
 
     pub(super) async fn deleted_bytes(self) -> Result<u64, RuntimeError> {
-        self.act(USERS, |process, _| deleted(&Holder::Machine, process)).await
+        self.act(USERS, |process, _| deleted(&NamespaceHolder::Machine, process)).await
     }
 
     /// Replaces the workspace.
@@ -94,7 +94,7 @@ impl Container {
     /// Returns true if a directory is the workspace.
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
-        self.act(SWAP, move |process, _| settle_swap_without_chown(&Holder::Machine, process, &workspace)).await
+        self.act(SWAP, move |process, _| settle_swap_without_chown(&NamespaceHolder::Machine, process, &workspace)).await
     }
 
     async fn act<T: Send + 'static>(
@@ -112,5 +112,5 @@ fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> 
     let named =
         |error: io::Error| HostError::other(format!("cannot give the workspace to the sandbox: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(named)?;
-    swap_without_chown(&Holder::Machine, process, workspace)
+    swap_without_chown(&NamespaceHolder::Machine, process, workspace)
 }

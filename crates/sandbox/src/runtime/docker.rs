@@ -27,7 +27,7 @@ use bollard::query_parameters::{
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use workspace_agent_protocol::start_parameters::StartParameters;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::freeze;
 use workspace_host::network::RESOLV_CONF;
 
@@ -313,9 +313,9 @@ impl Runtime for Docker {
     }
 
     /// Returns the machine for root, whose mounts the daemon can see.
-    async fn mount_holder(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if rustix::process::geteuid().is_root() {
-            return Ok(Holder::Machine);
+            return Ok(NamespaceHolder::Machine);
         }
         Err("the Docker daemon cannot see what an ordinary user mounts".to_owned())
     }

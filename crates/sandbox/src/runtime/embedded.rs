@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::own_users::{self, OwnUsers};
@@ -50,7 +50,7 @@ pub struct Embedded {
     /// Path of the guest agent's program.
     agent: PathBuf,
     templates: Templates,
-    holder: LeafMutex<Holder>,
+    holder: LeafMutex<NamespaceHolder>,
     own_users: OwnUsers,
     /// Result of the check whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
@@ -67,7 +67,7 @@ impl Embedded {
         }
         let directory = directory.to_owned();
         let find = directory.clone();
-        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
+        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
         templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
         Ok(Self {
@@ -81,14 +81,14 @@ impl Embedded {
         })
     }
 
-    fn holder(&self) -> Holder {
+    fn holder(&self) -> NamespaceHolder {
         self.holder.lock().clone()
     }
 
     /// Starts a new holder, if the present one is gone.
     async fn renew_holder(&self) -> Result<(), RuntimeError> {
         let find = self.directory.clone();
-        let holder = blocking(move || Holder::find_or_start(&find), unavailable).await?;
+        let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
         *self.holder.lock() = holder;
         Ok(())
     }
@@ -145,8 +145,8 @@ impl Embedded {
 }
 
 /// Returns true if the process that held the namespaces has ended.
-fn is_gone(holder: &Holder) -> bool {
-    matches!(holder, Holder::Process(held) if !held.is_running())
+fn is_gone(holder: &NamespaceHolder) -> bool {
+    matches!(holder, NamespaceHolder::Process(held) if !held.is_running())
 }
 
 #[async_trait]
@@ -155,7 +155,7 @@ impl Runtime for Embedded {
         NAME
     }
 
-    async fn mount_holder(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if is_gone(&self.holder()) {
             self.renew_holder().await.map_err(|error| error.to_string())?;
         }
@@ -292,11 +292,11 @@ impl Runtime for Embedded {
     }
 
     fn has_holder(&self) -> bool {
-        matches!(self.holder(), Holder::Process(_))
+        matches!(self.holder(), NamespaceHolder::Process(_))
     }
 
     async fn release_holder(&self) -> Result<(), RuntimeError> {
-        let Holder::Process(held) = self.holder() else { return Ok(()) };
+        let NamespaceHolder::Process(held) = self.holder() else { return Ok(()) };
         held.kill();
         let gone = async {
             while held.is_running() {

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_s
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{Process, cgroup, freeze};
 
@@ -266,8 +266,8 @@ impl Runtime for Oci {
 
     /// Returns the machine: the program sees all its mounts. A bundle with something else that is missing
     /// fails at its start.
-    async fn mount_holder(&self) -> Result<Holder, String> {
-        Ok(Holder::Machine)
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
+        Ok(NamespaceHolder::Machine)
     }
 
     fn owner(&self) -> Option<(u32, u32)> {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, Holder, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
+    Frozen, NamespaceHolder, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
     ProcessScope,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
@@ -74,7 +74,7 @@ impl Runtime for FailingRuntime {
         self.inner.start(start).await
     }
 
-    async fn mount_holder(&self) -> Result<Holder, String> {
+    async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         self.inner.mount_holder().await
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_sandbox::{IfInUse, NewSandbox, ReclaimPolicy, Service};
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -37,7 +37,7 @@ fn snapshot(service: &Service) -> SnapshotId {
 /// Returns true if a namespace holder runs. Root never has one.
 async fn has_holder(service: &Service) -> bool {
     let noted = service.workspaces().holder();
-    matches!(noted, Holder::Process(held) if held.is_running())
+    matches!(noted, NamespaceHolder::Process(held) if held.is_running())
 }
 
 async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {

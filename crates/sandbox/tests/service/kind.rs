@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, Runtime};
 use workspace_test_support::requires;
 
@@ -130,7 +130,7 @@ impl Kind {
                     }
                     drop(workspace_host::cgroup::remove(&sandbox.file_name().to_string_lossy()));
                 }
-                if let Ok(holder) = Holder::find_or_start(home) {
+                if let Ok(holder) = NamespaceHolder::find_or_start(home) {
                     holder.end();
                 }
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::{launch, own_users};
 use workspace_sandbox::runtime::LazyMount;
 use workspace_sandbox::{
@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Returns true if sandboxes on this machine have user ids of their own; otherwise checks that the reason is
 /// reported.
 async fn has_own_users(home: &TestHome, service: &Service) -> bool {
-    let holder = if rustix::process::geteuid().is_root() { Holder::Machine } else { return false };
+    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match own_users::probe(&holder, home.path(), false) {
         Ok(()) => {

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Output};
 
 use libtest_mimic::Trial;
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::{
     CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
@@ -68,7 +68,7 @@ impl Setting {
 pub(crate) struct Fixture {
     pub(crate) home: TempDir,
     pub(crate) store: Store,
-    pub(crate) holder: Holder,
+    pub(crate) holder: NamespaceHolder,
     /// `None` while the workspaces are not open.
     pub(crate) workspaces: Option<Workspaces>,
     pub(crate) kind: ProviderKind,
@@ -94,7 +94,7 @@ impl Fixture {
             None => tempfile::tempdir().unwrap(),
         };
         let store = Store::open_or_create(home.path().join("store")).unwrap();
-        let holder = Holder::find_or_start(home.path()).unwrap();
+        let holder = NamespaceHolder::find_or_start(home.path()).unwrap();
         let mut fixture = Self { home, store, holder, workspaces: None, kind, lazy, _image: image };
         fixture.open();
         fixture
@@ -180,7 +180,7 @@ impl Fixture {
 }
 
 /// Returns the options for the workspaces of a fixture.
-pub(crate) fn options(home: &Path, store: &Store, holder: &Holder, kind: ProviderKind) -> Options {
+pub(crate) fn options(home: &Path, store: &Store, holder: &NamespaceHolder, kind: ProviderKind) -> Options {
     Options {
         directory: home.join("workspaces"),
         layers: home.join("layers"),

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::{NewSnapshot, SnapshotId, Store};
 use workspace_workspace::{Materialize, NewWorkspace, Phase, ProviderKind, Workspaces};
@@ -38,7 +38,7 @@ pub(crate) fn entry() -> Option<ExitCode> {
 
 struct Work {
     home: std::path::PathBuf,
-    holder: Holder,
+    holder: NamespaceHolder,
     all: Workspaces,
     base: SnapshotId,
 }
@@ -46,7 +46,7 @@ struct Work {
 impl Work {
     fn new(home: &Path, kind: ProviderKind, base: SnapshotId) -> Self {
         let store = Store::open(home.join("store")).unwrap();
-        let holder = Holder::find_or_start(home).unwrap();
+        let holder = NamespaceHolder::find_or_start(home).unwrap();
         let all = Workspaces::open(options(home, &store, &holder, kind)).unwrap();
         Self { home: home.to_owned(), holder, all, base }
     }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::host_view::HostView;
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
@@ -203,13 +203,13 @@ impl Trial<'_> {
         let environment = view::environment(self.args, &cwd);
         let trial_dir = self.trial_dir()?;
         let holder = match &egress {
-            None => Holder::Machine,
+            None => NamespaceHolder::Machine,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
                 let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
                 return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
                     .hint("without `--network` the program runs without a network"));
             }
-            Some(_) => Holder::find_or_start(&trial_dir.path).map_err(|error| {
+            Some(_) => NamespaceHolder::find_or_start(&trial_dir.path).map_err(|error| {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,
         };
@@ -500,7 +500,7 @@ fn read_changes(
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
             // Its disk space may be needed to write the changes.
-            let _ = overlay::remove_tree(&Holder::Machine, store);
+            let _ = overlay::remove_tree(&NamespaceHolder::Machine, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
             Ok(ChangeSet { found, trees: None, changes: None })
         }

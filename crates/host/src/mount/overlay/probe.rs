@@ -13,7 +13,7 @@ use super::config::{Overlay, Xattrs};
 use super::{diagnosis, local};
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree::remove_tree;
-use crate::namespace::holder::Holder;
+use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::sandbox_ids::owner;
 
 /// Name of the temporary directory.
@@ -89,7 +89,7 @@ impl Probe {
     /// Checks that a file of the shared sandbox user appears as that of `user` in the mount, and the other
     /// way round.
     fn check_id_map(&self, user: u32) -> Result<()> {
-        let Some((shared, _)) = owner(&Holder::Machine) else {
+        let Some((shared, _)) = owner(&NamespaceHolder::Machine) else {
             return Err(HostError::other("there is no user to show"));
         };
         let owner = |name: &str| -> Result<u32> {

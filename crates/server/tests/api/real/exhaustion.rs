@@ -162,11 +162,11 @@ const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) 
 
 #[test]
 fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
-    use workspace_host::{Holder, own_users};
+    use workspace_host::{NamespaceHolder, own_users};
     let fixture = Fixture::new(&json!({}));
     let ready = fixture.server.get("/ready").body;
     let can = rustix::process::geteuid().is_root()
-        && own_users::probe(&Holder::Machine, fixture.server.path(), true).is_ok();
+        && own_users::probe(&NamespaceHolder::Machine, fixture.server.path(), true).is_ok();
     assert_eq!(!ready.contains("no user ids of their own"), can, "{ready}");
     let users = [&fixture.greedy, &fixture.neighbour].map(|id| {
         let pid = fixture.server.guest(id).unwrap().pid();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::Process;
 use workspace_host::overlay;
 
@@ -262,9 +262,9 @@ impl TestServer {
             wait_until_gone(&holder);
         }
         // Mounts of an ordinary user end with the namespace holder.
-        let mounted = overlay::mounted(&Holder::Machine, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::Machine, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            let _ = overlay::unmount(&Holder::Machine, path);
+            let _ = overlay::unmount(&NamespaceHolder::Machine, path);
         }
     }
 }

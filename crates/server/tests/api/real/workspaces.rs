@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use workspace_host::Holder;
+use workspace_host::NamespaceHolder;
 use workspace_host::{Process, overlay};
 
 use super::test_server::{TestServer, full, soon};
@@ -245,8 +245,8 @@ fn assert_tidy(server: &TestServer) {
     // Files of deleted sandboxes are removed after the response.
     soon("no workspace is nobody's", || server.workspaces().iter().all(|name| ids.contains(name)));
     let holder = match Process::read(&server.path().join("holder")) {
-        Ok(Some(held)) => Holder::Process(held),
-        _ => Holder::Machine,
+        Ok(Some(held)) => NamespaceHolder::Process(held),
+        _ => NamespaceHolder::Machine,
     };
     let mounted = overlay::mounted(&holder, &server.path().join("workspaces")).unwrap();
     for path in &mounted {
