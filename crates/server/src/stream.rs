@@ -134,9 +134,9 @@ fn split(piece: Piece) -> impl Iterator<Item = Piece> {
                 0 => data.len().min(EVENT_SIZE),
                 taken => taken,
             };
-            let end = data.split_off(taken);
-            if !end.is_empty() {
-                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: end });
+            let tail = data.split_off(taken);
+            if !tail.is_empty() {
+                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: tail });
             }
             Some(Piece::Data { stream, time, offset, data })
         }
