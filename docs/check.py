@@ -20,17 +20,9 @@ COLUMNS = 120
 WORDS = {
     r"\bwhoever\b": "name the person or the program",
     r"\bsuperuser": "root",
-<<<<<<< HEAD
     r"\blazy view": "lazy mount",
     r"\bFUSE mount": "lazy mount",
-    r"\bstarted ahead\b": "warm pool",
-||||||| parent of ab3c00a (Name the problems that the check of the documents finds)
-    r"\blazy view": "FUSE mount",
-    r"\bstarted ahead\b": "warm pool",
-=======
-    r"\blazy view": "FUSE mount",
     r"\bstarted ahead\b": "pre-started, or warm pool",
->>>>>>> ab3c00a (Name the problems that the check of the documents finds)
 }
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 

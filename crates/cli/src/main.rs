@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
-    match Args::typed() {
+    match Args::parse_command_line() {
         Ok(args) => {
             workspace_state::set_notice_handler(|notice| text::print_stderr(&format!("warning: {notice}")));
             // The server of a lazy mount raises the limit itself, and records the former one for its children.

@@ -117,7 +117,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
             content,
         })?;
     } else if !args.quiet && !args.ours_wins && !args.theirs_wins && !args.union {
-        tell(&path, &merged);
+        print_conflict(&path, &merged);
     }
     if args.union && !args.quiet && !merged.is_resolved() {
         warn_of_union(&path, merged.strategy);
@@ -166,7 +166,7 @@ fn warn_of_union(path: &str, strategy: Option<&str>) {
     }
 }
 
-fn tell(path: &str, merged: &FileMerge) {
+fn print_conflict(path: &str, merged: &FileMerge) {
     let Some(conflict) = &merged.conflict else { return };
     let mut line = format!("conflict in {path}: {}", conflict.reason);
     if let Some(strategy) = merged.strategy.filter(|strategy| *strategy != conflict.strategy) {

@@ -58,12 +58,12 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         let name = (theirs.len() > 1).then(|| args.theirs[number].to_string_lossy().into_owned());
         all.merge(side, name.as_deref(), &mut options, context.output.json())?;
     }
-    let SequentialMerge { result, told, merged, .. } = all;
+    let SequentialMerge { result, conflicts, merged, .. } = all;
     let mut result = result.ok_or_else(|| CommandError::usage("there is nothing to merge"))?;
     let tree = result.tree_id()?.to_string();
     let snapshot = new.map(|new| result.commit(new)).transpose()?.map(|snapshot| snapshot.id.to_string());
-    let is_settled = told.iter().all(|told| told.conflict.decided.is_some());
-    print(&mut context.output, &Fields { tree, snapshot, conflicts: told, merged })?;
+    let is_settled = conflicts.iter().all(|fields| fields.conflict.decided.is_some());
+    print(&mut context.output, &Fields { tree, snapshot, conflicts, merged })?;
     Ok(if is_settled { Outcome::Done } else { Outcome::Exit(CONFLICTS) })
 }
 
@@ -128,8 +128,8 @@ fn print(output: &mut Output, fields: &Fields) -> Result<()> {
     if let Some(snapshot) = &fields.snapshot {
         output.line(snapshot)?;
     }
-    for told in &fields.conflicts {
-        output.line(line(told))?;
+    for conflict in &fields.conflicts {
+        output.line(line(conflict))?;
     }
     Ok(())
 }

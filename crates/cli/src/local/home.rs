@@ -141,7 +141,7 @@ impl Home {
     }
 
     async fn create_uninterrupted(&self, new: NewSandbox) -> Result<String> {
-        self.bring_template(&new.template)?;
+        self.link_template(&new.template)?;
         let creator =
             Creator { owner: OWNER.to_owned(), unlimited: true, max_sandboxes: None, idempotency_key: None };
         let new = NewSandbox { timeout: Some(LIFETIME), ..new };
@@ -162,10 +162,10 @@ impl Home {
     }
 
     /// Links a template of the user's server into this home.
-    fn bring_template(&self, name: &str) -> Result<()> {
+    fn link_template(&self, name: &str) -> Result<()> {
         let Some(data) = local_data().filter(|_| name != BASE) else { return Ok(()) };
         let here = self.directory.join("templates");
-        let bring = || -> io::Result<()> {
+        let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
             let Some((template, called)) = root.parent().and_then(|it| Some((it, it.file_name()?))) else {
                 return Ok(());
@@ -173,7 +173,7 @@ impl Home {
             fs::create_dir_all(&here)?;
             symlink(fs::canonicalize(template)?, here.join(called))
         };
-        bring().map_err(|error| {
+        link().map_err(|error| {
             CommandError::failed(format!("cannot use the template `{name}`: {error}")).hint(io_hint(&error))
         })
     }
@@ -208,8 +208,8 @@ fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), 
 
 /// Returns the path of the guest agent, which is installed beside this program.
 fn agent(program: &Path) -> Result<PathBuf> {
-    let told = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
-    let agent = told.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
+    let configured = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
+    let agent = configured.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
     if agent.is_file() {
         return Ok(agent);
     }

@@ -48,7 +48,7 @@ impl Client {
 
     /// Sends a GET request and parses the response.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.ask(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
+        self.request_json(Method::GET, path, None).await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a POST request with a JSON body and parses the response.
@@ -62,33 +62,33 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, RequestError> {
-        self.ask(Method::POST, path, Some(json(body)?)).await
+        self.request_json(Method::POST, path, Some(json(body)?)).await
     }
 
     /// Sends a PATCH request with a JSON body and parses the response.
     pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        let sent = async { self.ask(Method::PATCH, path, Some(json(body)?)).await };
+        let sent = async { self.request_json(Method::PATCH, path, Some(json(body)?)).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a DELETE request and parses the response.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.ask(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
+        self.request_json(Method::DELETE, path, None).await.map_err(|failure| self.explain(failure))
     }
 
     /// Sends a request. After a rate limit error, waits and sends it again. An empty response is parsed as `null`.
-    async fn ask<T: DeserializeOwned>(
+    async fn request_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<Bytes>,
     ) -> Result<T, RequestError> {
         loop {
-            let failure = match self.ask_once(&method, path, body.as_ref()).await {
+            let failure = match self.request_once(&method, path, body.as_ref()).await {
                 Ok(bytes) => return parse(if bytes.is_empty() { b"null" } else { &bytes }),
                 Err(failure) => failure,
             };
-            let Some(wait) = wanted_wait(&failure).filter(|wait| *wait <= RETRY_MAX) else {
+            let Some(wait) = retry_after(&failure).filter(|wait| *wait <= RETRY_MAX) else {
                 return Err(failure);
             };
             if wait >= ANNOUNCED_WAIT {
@@ -101,15 +101,15 @@ impl Client {
         }
     }
 
-    async fn ask_once(
+    async fn request_once(
         &self,
         method: &Method,
         path: &str,
         body: Option<&Bytes>,
     ) -> Result<Bytes, RequestError> {
         let (response, sender) = self.send(method, path, body, None).await?;
-        let response = checked(response).await?;
-        let bytes = collected(response).await?;
+        let response = check_status(response).await?;
+        let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
         Ok(bytes)
     }
@@ -118,7 +118,7 @@ impl Client {
     pub(crate) async fn probe<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, None).await?;
         let status = response.status();
-        let bytes = collected(response).await?;
+        let bytes = read_body(response).await?;
         *self.idle.borrow_mut() = Some(sender);
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
@@ -148,7 +148,7 @@ impl Client {
         header: Option<(HeaderName, String)>,
     ) -> Result<Response<Incoming>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, header).await?;
-        let response = checked(response).await?;
+        let response = check_status(response).await?;
         // Without a sender the connection would be closed.
         tokio::spawn(async move {
             let mut sender = sender;
@@ -179,10 +179,10 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
         let request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
-        let request = request.body(StreamBody::new(pieces(source)));
+        let request = request.body(StreamBody::new(read_chunks(source)));
         let request = request.map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))?;
-        let response = checked(sender.send_request(request).await.map_err(lost)?).await?;
-        parse(&collected(response).await?)
+        let response = check_status(sender.send_request(request).await.map_err(lost)?).await?;
+        parse(&read_body(response).await?)
     }
 
     async fn send(
@@ -266,7 +266,9 @@ impl Client {
 }
 
 /// Returns the content of a source as a stream. It is read in a thread, because reads may block.
-fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
+fn read_chunks(
+    mut source: Box<dyn Read + Send>,
+) -> impl futures_util::Stream<Item = io::Result<Frame<Bytes>>> {
     let (sender, receiver) = mpsc::channel(CHUNKS_QUEUED);
     std::thread::spawn(move || {
         let mut buffer = vec![0; CHUNK_SIZE];
@@ -287,7 +289,7 @@ fn pieces(mut source: Box<dyn Read + Send>) -> impl futures_util::Stream<Item = 
 }
 
 /// Returns `Retry-After` of a rate limit error.
-fn wanted_wait(failure: &RequestError) -> Option<Duration> {
+fn retry_after(failure: &RequestError) -> Option<Duration> {
     match failure {
         RequestError::Api(error) if failure.is(error_codes::RATE_LIMITED) => error.retry_after,
         _ => None,
@@ -306,17 +308,17 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
     })
 }
 
-async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
+async fn check_status(response: Response<Incoming>) -> Result<Response<Incoming>, RequestError> {
     if response.status().is_success() {
         return Ok(response);
     }
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let status = response.status();
-    let body = collected(response).await?;
+    let body = read_body(response).await?;
     Err(RequestError::Api(Box::new(ApiError::new(status, retry_after.map(Duration::from_secs), &body))))
 }
 
-async fn collected(response: Response<Incoming>) -> Result<Bytes, RequestError> {
+async fn read_body(response: Response<Incoming>) -> Result<Bytes, RequestError> {
     let body = response
         .into_body()
         .collect()

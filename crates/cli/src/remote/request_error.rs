@@ -148,7 +148,7 @@ impl RequestError {
                     .hint("the server may be newer than this command")
             }
             Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
-            Self::Api(error) => answered(&error),
+            Self::Api(error) => explain_api_error(&error),
         }
     }
 }
@@ -181,7 +181,7 @@ fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
     }
 }
 
-fn answered(response: &ApiError) -> CommandError {
+fn explain_api_error(response: &ApiError) -> CommandError {
     let error = CommandError::failed(response.message.clone());
     match (response.hint(), &response.request) {
         (Some(hint), _) => error.hint(hint),

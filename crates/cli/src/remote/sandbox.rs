@@ -24,37 +24,37 @@ pub(crate) async fn list(client: &Client, narrowed: &str) -> Result<Vec<Sandbox>
 }
 
 /// Finds a sandbox by its id, a prefix of it, or its name. Fails if several match.
-pub(crate) async fn find(client: &Client, given: &str) -> Result<String> {
-    if is_whole(given) {
-        return Ok(given.to_owned());
+pub(crate) async fn find(client: &Client, name: &str) -> Result<String> {
+    if is_full_id(name) {
+        return Ok(name.to_owned());
     }
     let all = list(client, "").await?;
-    let ids = all.iter().filter(|sandbox| is_meant(sandbox, given)).map(|sandbox| sandbox.id.as_str());
+    let ids = all.iter().filter(|sandbox| matches(sandbox, name)).map(|sandbox| sandbox.id.as_str());
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {
         [id] => Ok((*id).to_owned()),
-        [] => Err(CommandError::failed(format!("there is no sandbox `{given}`"))
+        [] => Err(CommandError::failed(format!("there is no sandbox `{name}`"))
             .hint("`workspace ps` lists your sandboxes")),
-        several => Err(CommandError::failed(format!("`{given}` matches {} sandboxes", several.len()))
+        several => Err(CommandError::failed(format!("`{name}` matches {} sandboxes", several.len()))
             .hint(format!("give more digits of the id: {}", several.join(", ")))),
     }
 }
 
-fn is_whole(given: &str) -> bool {
-    given.strip_prefix(PREFIX).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+fn is_full_id(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
 fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
 
-fn is_meant(sandbox: &Sandbox, given: &str) -> bool {
-    let digits = given.strip_prefix(PREFIX).unwrap_or(given);
+fn matches(sandbox: &Sandbox, name: &str) -> bool {
+    let digits = name.strip_prefix(PREFIX).unwrap_or(name);
     let begins = || {
         let own = sandbox.id.strip_prefix(PREFIX);
         digits.len() >= SHORTEST && own.is_some_and(|own| own.starts_with(digits))
     };
-    sandbox.name.as_deref() == Some(given) || begins()
+    sandbox.name.as_deref() == Some(name) || begins()
 }
 
 /// Checks that an id can be part of a URL path.

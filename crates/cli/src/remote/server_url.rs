@@ -36,7 +36,7 @@ impl ServerUrl {
         resolved.is_configured = url.is_some() || resolved.key.is_some();
         // The key of the local server is never sent to another machine.
         if resolved.key.is_none() && resolved.is_local() {
-            resolved.take_local_key()?;
+            resolved.read_local_key()?;
         }
         // The message does not show the key, which is a secret even if it has a typo.
         if resolved.key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
@@ -89,7 +89,7 @@ impl ServerUrl {
         }
     }
 
-    fn take_local_key(&mut self) -> Result<()> {
+    fn read_local_key(&mut self) -> Result<()> {
         let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {
             Ok(text) => self.key = Some(text.trim().to_owned()).filter(|key| !key.is_empty()),

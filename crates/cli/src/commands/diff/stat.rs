@@ -16,7 +16,7 @@ pub(super) fn print(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     for entry in &insight.entries {
         output.line(format_args!("{}{}{}", word(entry.change), path(entry), numbers(entry)))?;
     }
-    output.line(sums(&insight.totals))
+    output.line(totals_line(&insight.totals))
 }
 
 fn path(entry: &EntryInsight) -> String {
@@ -45,7 +45,7 @@ fn signed_bytes(change: i64) -> String {
     format!("{sign}{}", shown_bytes(change.unsigned_abs()))
 }
 
-fn sums(totals: &Totals) -> String {
+fn totals_line(totals: &Totals) -> String {
     let changes = [
         (totals.added, "added"),
         (totals.removed, "removed"),

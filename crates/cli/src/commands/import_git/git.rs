@@ -161,7 +161,7 @@ impl CatFile {
         kind: Kind,
         take: impl FnOnce(u64, &mut dyn Read) -> Result<T>,
     ) -> Result<T> {
-        let size = self.ask(id, kind)?;
+        let size = self.request(id, kind)?;
         let mut content = (&mut self.answers).take(size);
         let taken = take(size, &mut content)?;
         let left = content.limit();
@@ -174,7 +174,7 @@ impl CatFile {
         }
     }
 
-    fn ask(&mut self, id: &str, kind: Kind) -> Result<u64> {
+    fn request(&mut self, id: &str, kind: Kind) -> Result<u64> {
         writeln!(self.questions, "{id}")
             .and_then(|()| self.questions.flush())
             .map_err(|error| broken(&error))?;

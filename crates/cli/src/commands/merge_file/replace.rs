@@ -20,15 +20,15 @@ const XATTR_MAX: usize = 64 << 10;
 /// Fails unless the path is a writable regular file: the result replaces it.
 pub(super) fn check_replaceable(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, &error))?;
-    let told = path.display();
+    let shown = path.display();
     if !metadata.is_file() {
-        return Err(CommandError::failed(format!("{told} is not a regular file and cannot be overwritten"))
+        return Err(CommandError::failed(format!("{shown} is not a regular file and cannot be overwritten"))
             .hint("`-p` prints the result"));
     }
     let is_open = fs::OpenOptions::new().append(true).open(path);
     is_open
         .map(drop)
-        .map_err(|error| CommandError::failed(format!("cannot write {told}: {error}")).hint(io_hint(&error)))
+        .map_err(|error| CommandError::failed(format!("cannot write {shown}: {error}")).hint(io_hint(&error)))
 }
 
 /// Replaces the content of a file atomically. The target of a symlink is replaced, not the symlink.

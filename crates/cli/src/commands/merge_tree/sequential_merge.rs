@@ -8,7 +8,7 @@ use workspace_merge::{
 };
 use workspace_state::{Node, Store, Tree, VirtualTree, diff};
 
-use super::Told;
+use super::ConflictFields;
 use super::sides::kept;
 use crate::error::Result;
 
@@ -19,7 +19,7 @@ pub(super) struct SequentialMerge<'a> {
     /// Tree that the next side is merged into.
     head: Tree,
     pub(super) result: Option<VirtualTree>,
-    pub(super) told: Vec<Told>,
+    pub(super) conflicts: Vec<ConflictFields>,
     pub(super) merged: Vec<MergedFile>,
     /// Histories that strategies keep of merged files of the head, by path.
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
@@ -37,9 +37,9 @@ struct MergedSide {
 
 impl<'a> SequentialMerge<'a> {
     pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
-        let (told, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
+        let (conflicts, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
         let written = vec![MergedSide { tree: ours.clone(), author, lost: HashSet::new() }];
-        Self { store, base, head: ours, result: None, told, merged, histories, written }
+        Self { store, base, head: ours, result: None, conflicts, merged, histories, written }
     }
 
     pub(super) fn merge(
@@ -64,7 +64,7 @@ impl<'a> SequentialMerge<'a> {
             } else {
                 Vec::new()
             };
-            self.told.push(Told { side: name.map(str::to_owned), conflict, choices });
+            self.conflicts.push(ConflictFields { side: name.map(str::to_owned), conflict, choices });
         }
         self.merged.extend(merge.merged);
         self.result = Some(merge.tree);

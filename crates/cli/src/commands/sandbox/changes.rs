@@ -38,7 +38,7 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
     } else {
         changes.diff.entries.iter().try_for_each(|entry| print(&mut context.output, entry))?;
     }
-    Ok(told_in_full(changes.diff.truncated))
+    Ok(outcome(changes.diff.truncated))
 }
 
 async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
@@ -47,11 +47,11 @@ async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
 }
 
 /// Warns if changes are left out.
-fn told_in_full(is_short: bool) -> Outcome {
-    if is_short {
+fn outcome(truncated: bool) -> Outcome {
+    if truncated {
         print_stderr(&format!("warning: there are more changes; these are the first {LIMIT}"));
     }
-    Outcome::with_reservations_if(is_short)
+    Outcome::with_reservations_if(truncated)
 }
 
 /// Converts the diff to the type of local diffs, which has the same JSON.
@@ -103,10 +103,10 @@ fn code(change: ChangeKind) -> ChangeCode {
 pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome> {
     refuse_json(context, "a patch")?;
     let output = &mut context.output;
-    let is_short = with_client(&args.server, async |client| {
+    let truncated = with_client(&args.server, async |client| {
         let path = path(client, &args.sandbox, "patch=true&").await?;
         let response = client.open_with_head(&path, None).await.map_err(|failure| client.explain(failure))?;
-        let is_short = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");
+        let truncated = response.headers().get(TRUNCATED).is_some_and(|value| value == "true");
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             let frame =
@@ -115,7 +115,7 @@ pub(super) fn patch(context: &mut Context, args: &SandboxOne) -> Result<Outcome>
                 output.bytes(data)?;
             }
         }
-        Ok(is_short)
+        Ok(truncated)
     })?;
-    Ok(told_in_full(is_short))
+    Ok(outcome(truncated))
 }

@@ -48,7 +48,7 @@ impl Question<'_> {
             return Ok(Decision::Drop);
         }
         if self.args.drop {
-            self.tell_dropped();
+            self.print_dropped();
             return Ok(Decision::Drop);
         }
         if self.args.keep {
@@ -73,7 +73,7 @@ impl Question<'_> {
             match answer(&line) {
                 Answer::Decided(decision) => {
                     if decision == Decision::Drop {
-                        self.tell_dropped();
+                        self.print_dropped();
                     }
                     return Ok(decision);
                 }
@@ -86,7 +86,7 @@ impl Question<'_> {
         }
     }
 
-    fn tell_dropped(&self) {
+    fn print_dropped(&self) {
         if !self.json {
             print_stderr(&format!("nothing of this was kept: {} is as it was", self.directory.display()));
         }
@@ -99,7 +99,7 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT)?.to_bytes();
         let written = if is_terminal {
-            std::io::stderr().write_all(harmless(&String::from_utf8_lossy(&patch)).as_bytes())
+            std::io::stderr().write_all(escape_patch(&String::from_utf8_lossy(&patch)).as_bytes())
         } else {
             std::io::stderr().write_all(&patch)
         };
@@ -109,7 +109,7 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
 }
 
 /// Escapes control characters other than tabs and line ends.
-fn harmless(text: &str) -> String {
+fn escape_patch(text: &str) -> String {
     text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
 }
 
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_patch_cannot_drive_the_terminal() {
-        let shown = harmless("+\tfn\u{1b}[2J\r\n");
+        let shown = escape_patch("+\tfn\u{1b}[2J\r\n");
         assert!(shown.starts_with("+\tfn") && shown.ends_with('\n'), "{shown:?}");
         assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "{shown:?}");
     }

@@ -121,9 +121,9 @@ impl Trial<'_> {
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
         let made = view::make(trial_dir, &directory, home.as_deref(), &self.secrets)?;
-        self.tell_hidden();
+        self.print_hidden_count();
         self.trial_dir()?.start_clock()?;
-        let thrown_away = made.thrown_away;
+        let dropped = made.dropped;
         let view = self.host_view(made.mounts)?;
         let stdout = if self.context.output.json() { Stdout::Stderr } else { Stdout::Stdout };
         let run = Run { timeout: self.args.timeout, stdout };
@@ -133,7 +133,7 @@ impl Trial<'_> {
             Err(error) => return Err(self.set_aside(error)),
         };
         let mut ran = TrialResult { end, found, trees, changes, stdin };
-        if let Err(error) = self.show(&ran, &thrown_away)
+        if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
             return Err(self.set_aside(error));
@@ -175,7 +175,7 @@ impl Trial<'_> {
         }
     }
 
-    fn tell_hidden(&self) {
+    fn print_hidden_count(&self) {
         if !self.context.output.json() && io::stderr().is_terminal() {
             let count = counted(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
@@ -248,14 +248,14 @@ impl Trial<'_> {
     }
 
     /// Lists the changes on stderr.
-    fn show(&self, ran: &TrialResult, thrown_away: &[(PathBuf, String)]) -> Result<()> {
+    fn show(&self, ran: &TrialResult, dropped: &[(PathBuf, String)]) -> Result<()> {
         if self.context.output.json() {
             return Ok(());
         }
         super::super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
         warn(&skipped(&ran.found));
-        tell_notes(&ran.found);
-        for (upper, what) in thrown_away {
+        print_losses(&ran.found);
+        for (upper, what) in dropped {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
                 print_stderr(&format!("note: changes in {what} are dropped"));
             }
@@ -284,7 +284,7 @@ impl Trial<'_> {
         let kept = write_changes(&mut trial_dir, &directory, found.changes.clone(), Checks::All);
         match kept {
             Ok(kept) => {
-                tell_kept(&kept);
+                print_counts(&kept);
                 self.trial_dir = Some(trial_dir);
                 Ok(())
             }
@@ -314,13 +314,13 @@ fn skipped(found: &UpperContent) -> Vec<SkippedFields> {
     found.skipped.iter().map(|(path, reason)| SkippedFields::new(path, reason.clone())).collect()
 }
 
-fn tell_notes(found: &UpperContent) {
+fn print_losses(found: &UpperContent) {
     for (path, what) in &found.notes {
         print_stderr(&format!("warning: {} loses {what}", quote_path(path)));
     }
 }
 
-fn tell_kept(kept: &WriteCounts) {
+fn print_counts(kept: &WriteCounts) {
     let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
@@ -454,7 +454,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
             let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let found = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
             warn(&skipped(&found));
-            tell_notes(&found);
+            print_losses(&found);
             found.changes
         }
         Err(error) => return Err(failed(error)),
@@ -466,7 +466,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
     };
     let kept = write_changes(&mut trial_dir, &directory, changes, checks)?;
     if !context.output.json() {
-        tell_kept(&kept);
+        print_counts(&kept);
     }
     trial_dir.remove();
     Ok(Outcome::Done)

@@ -298,7 +298,7 @@ impl ChangeWriter<'_> {
         match &change.kind {
             Kind::Remove => {
                 if before.is_some() {
-                    self.take_away(&change.path, &parent, &name, &temporary)?;
+                    self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
                     kept.removed += 1;
                 }
                 return Ok(());
@@ -306,7 +306,7 @@ impl ChangeWriter<'_> {
             Kind::Directory(attributes) => {
                 if !was_directory {
                     if before.is_some() {
-                        self.take_away(&change.path, &parent, &name, &temporary)?;
+                        self.remove_by_rename(&change.path, &parent, &name, &temporary)?;
                     }
                     mkdirat(&parent, &name, Mode::RWXU)?;
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -327,7 +327,7 @@ impl ChangeWriter<'_> {
             }
         }
         if was_directory {
-            self.take_away(&change.path, &parent, &name, &old)?;
+            self.remove_by_rename(&change.path, &parent, &name, &old)?;
         }
         renameat(&parent, &temporary, &parent, &name)?;
         // rename() does nothing if both names are links to the same file.
@@ -340,7 +340,13 @@ impl ChangeWriter<'_> {
     }
 
     /// Renames a file or tree to a temporary name, then removes it.
-    fn take_away(&self, path: &[u8], parent: &OwnedFd, name: &CString, aside: &CString) -> io::Result<()> {
+    fn remove_by_rename(
+        &self,
+        path: &[u8],
+        parent: &OwnedFd,
+        name: &CString,
+        aside: &CString,
+    ) -> io::Result<()> {
         self.remove_tree(path, aside)?;
         renameat(parent, name, parent, aside)?;
         self.remove_tree(path, aside)

@@ -272,13 +272,13 @@ fn read_note(dir: &Path) -> Option<TrialRecord> {
 }
 
 fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
-    let told = |error: workspace_host::HostError| error.to_string();
-    cgroup::remove(&id(dir)).map_err(told)?;
+    let message = |error: workspace_host::HostError| error.to_string();
+    cgroup::remove(&id(dir)).map_err(message)?;
     if dir.join("holder").exists() {
-        NamespaceHolder::find_or_start(dir).map_err(told)?.end();
+        NamespaceHolder::find_or_start(dir).map_err(message)?.end();
     }
-    remove_home(note).map_err(told)?;
-    overlay::remove_tree(&NamespaceHolder::Machine, dir).map_err(told)
+    remove_home(note).map_err(message)?;
+    overlay::remove_tree(&NamespaceHolder::Machine, dir).map_err(message)
 }
 
 fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::HostError> {

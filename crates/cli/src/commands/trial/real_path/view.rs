@@ -24,7 +24,7 @@ const PRIVATE: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 pub(super) struct View {
     pub(super) mounts: Vec<Mount>,
     /// Uppers whose changes are dropped, with their names for the user.
-    pub(super) thrown_away: Vec<(PathBuf, String)>,
+    pub(super) dropped: Vec<(PathBuf, String)>,
 }
 
 /// Returns the home directories of this user: `HOME` and that of the account, with symlinks resolved. The root
@@ -90,7 +90,7 @@ pub(super) fn make(
         .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
     }
     let mut mounts: Vec<Mount> = Vec::new();
-    let mut thrown_away = Vec::new();
+    let mut dropped = Vec::new();
     for path in secrets.hidden.difference(&secrets.sockets) {
         if path == directory {
             print_stderr(&format!(
@@ -111,7 +111,7 @@ pub(super) fn make(
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
         match home_overlay(trial_dir, home, directory)? {
             Some(layer) => {
-                thrown_away.push((layer.upper.clone(), "your home directory".to_owned()));
+                dropped.push((layer.upper.clone(), "your home directory".to_owned()));
                 mounts.push(overlay_at(home, layer));
                 writable.push(home.to_owned());
             }
@@ -132,7 +132,7 @@ pub(super) fn make(
         let mounted = overlay::mounted(&NamespaceHolder::Machine, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
             let layer = trial_dir.layer("git", &git)?;
-            thrown_away.push((layer.upper.clone(), format!("the repository {}", git.display())));
+            dropped.push((layer.upper.clone(), format!("the repository {}", git.display())));
             mounts.push(overlay_at(&git, layer));
         }
     }
@@ -141,7 +141,7 @@ pub(super) fn make(
     hide_sockets(&mut mounts, secrets);
     // Inner mounts come after outer ones; at the same path the last one wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
-    Ok(View { mounts, thrown_away })
+    Ok(View { mounts, dropped })
 }
 
 /// Hides sockets in read-only mounts, where the program could connect to them; in overlays it cannot.
