@@ -21,7 +21,7 @@ use seccompiler::{
 pub(crate) struct Protection(BpfProgram);
 
 /// Values of `which` for `setpriority`: a process, a process group, or all processes of a user.
-const PRIO: [u32; 3] = [libc::PRIO_PROCESS as u32, libc::PRIO_PGRP as u32, libc::PRIO_USER as u32];
+const PRIO: [u32; 3] = [libc::PRIO_PROCESS as _, libc::PRIO_PGRP as _, libc::PRIO_USER as _];
 /// The same for `ioprio_set`: `IOPRIO_WHO_*`, which no crate defines.
 const IOPRIO_WHO: [u32; 3] = [1, 2, 3];
 

@@ -208,7 +208,7 @@ mod tests {
             b"{\"Err\":\"failed\"}",
             b"{\"Err\":{\"kind\":\"Unknown\",\"errno\":null,\"message\":\"\"}}",
             b"{\"Err\":{\"kind\":\"System\",\"errno\":\"28\",\"message\":\"\"}}",
-            &nested,
+            nested.as_slice(),
         ] {
             assert_protocol_error::<Processes>(reply);
         }
