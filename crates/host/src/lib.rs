@@ -61,4 +61,6 @@ pub use sandbox::probe::probe;
 pub use sandbox::{host_view, own_users};
 
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{NamespaceHolder, Process, helper_main, overlay, settle_swap_without_chown, swap_without_chown};
+pub use unsupported::{
+    NamespaceHolder, Process, helper_main, overlay, settle_swap_without_chown, swap_without_chown,
+};

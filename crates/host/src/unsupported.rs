@@ -37,7 +37,11 @@ pub fn swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspa
 }
 
 /// Cannot be called, because no `Process` exists.
-pub fn settle_swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspace: &Path) -> Result<bool> {
+pub fn settle_swap_without_chown(
+    _holder: &NamespaceHolder,
+    process: &Process,
+    _workspace: &Path,
+) -> Result<bool> {
     match *process {}
 }
 

@@ -58,7 +58,7 @@ pub use scope::Scope;
 pub use service::{Service, View};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
-    SandboxCommit, FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult,
+    FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,
 };
 pub use stats::Stats;
 pub use workspace_workspace::{

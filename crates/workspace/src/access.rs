@@ -16,8 +16,8 @@ use rustix::fs::{
     statat,
 };
 use rustix::io::Errno;
-use workspace_host::NamespaceHolder;
 use workspace_host::HostError;
+use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
 

@@ -45,7 +45,12 @@ impl LazyLayer {
 
     /// Returns the path of a snapshot, after mounting if needed. A mount that cannot be idmapped is replaced
     /// if `needs_idmap`; workspaces that use the former mount keep it.
-    pub(crate) fn path(&self, holder: &NamespaceHolder, snapshot: &SnapshotId, needs_idmap: bool) -> Result<PathBuf> {
+    pub(crate) fn path(
+        &self,
+        holder: &NamespaceHolder,
+        snapshot: &SnapshotId,
+        needs_idmap: bool,
+    ) -> Result<PathBuf> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
         if mounted && needs_idmap && !state.supports_idmap {
@@ -73,7 +78,11 @@ impl LazyLayer {
     }
 
     /// Unmounts unless it is used; its process then exits. Returns true if it was unmounted.
-    pub(crate) fn unmount_if_unused(&self, holder: &NamespaceHolder, is_used: &dyn Fn() -> bool) -> Result<bool> {
+    pub(crate) fn unmount_if_unused(
+        &self,
+        holder: &NamespaceHolder,
+        is_used: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // The mounts of a dead holder are gone.
         let is_gone = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());

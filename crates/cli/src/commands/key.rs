@@ -1,6 +1,6 @@
 //! `workspace key`
 
-use workspace_api::keys::{CreateKey, NewKey, Key, KeyLimits, KeyList};
+use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, NewKey};
 
 use super::table;
 use crate::args::KeyCommand;

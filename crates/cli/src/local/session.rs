@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use workspace_sandbox::{AfterInput, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest};
+use workspace_sandbox::{
+    AfterInput, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest,
+};
 
 use super::SCOPE;
 use crate::error::{CommandError, Result};
@@ -81,7 +83,8 @@ struct LocalCommand<'a> {
 
 impl Session for LocalCommand<'_> {
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        let write = async |data| self.service.input(&SCOPE, self.sandbox, self.id, data, AfterInput::KeepOpen).await;
+        let write =
+            async |data| self.service.input(&SCOPE, self.sandbox, self.id, data, AfterInput::KeepOpen).await;
         write_all(write, &data).await
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use workspace_api::error_codes;
-use workspace_api::processes::{CommandInput, KillCommand, Overflow, RunCommand, BackgroundCommand};
+use workspace_api::processes::{BackgroundCommand, CommandInput, KillCommand, Overflow, RunCommand};
 
 use super::backoff::Backoff;
 use super::output::Follower;

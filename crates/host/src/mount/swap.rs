@@ -92,7 +92,11 @@ pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path
 }
 
 /// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
-pub fn settle_swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
+pub fn settle_swap_without_chown(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+) -> Result<bool> {
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
@@ -109,7 +113,12 @@ fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: 
 
 /// Starts a swap with a helper that kills itself after a step.
 #[doc(hidden)]
-pub fn swap_killed(holder: &NamespaceHolder, process: &Process, workspace: &Path, after: SwapStep) -> Result<()> {
+pub fn swap_killed(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+    after: SwapStep,
+) -> Result<()> {
     let request = Request::new(holder, process, workspace, own_users::of(process)?);
     client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }

@@ -6,13 +6,13 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use ipnet::Ipv4Net;
 use linux_raw_sys::net::{IPV4_DEVCONF_FORWARDING, IPV4_DEVCONF_PROXY_ARP};
 use linux_raw_sys::netlink::in6_addr_gen_mode::IN6_ADDR_GEN_MODE_NONE;
 use linux_raw_sys::netlink::{
     FR_ACT_TO_TBL, FRA_DPORT_RANGE, FRA_DST, FRA_IP_PROTO, IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE,
     NDTA_NAME, NDTA_PARMS, NDTPA_IFINDEX, NDTPA_PROXY_DELAY, RTNH_F_ONLINK,
 };
-use ipnet::Ipv4Net;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,

@@ -48,7 +48,10 @@ fn concurrent_servers_share_one_holder() {
     };
     assert_ne!(found[0], former);
     assert!(holder.is_running());
-    assert_eq!(NamespaceHolder::find_or_start(&home.path("")).unwrap(), NamespaceHolder::Process(holder.clone()));
+    assert_eq!(
+        NamespaceHolder::find_or_start(&home.path("")).unwrap(),
+        NamespaceHolder::Process(holder.clone())
+    );
     holder.kill();
 }
 

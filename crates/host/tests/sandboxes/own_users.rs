@@ -231,7 +231,8 @@ fn an_attached_workspace_is_id_mapped() {
 }
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
-    if !views::possible() || own_users::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err() {
+    if !views::possible() || own_users::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err()
+    {
         return;
     }
     let homes = [Fixture::new(), Fixture::new()];

@@ -1,7 +1,7 @@
 //! Refinement of conflicts for display.
 
-use super::changes::{DiffLimits, diff_ranges};
 use super::TextMerge;
+use super::changes::{DiffLimits, diff_ranges};
 use super::chunk::{Chunk, ChunkKind};
 
 /// Maximum number of lines between two conflicts that are shown as one.

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::chunk::{Chunk, ChunkKind};
 use super::eol::{LineEnding, marker_ending};
 use super::lines::Lines;
-use super::chunk::{Chunk, ChunkKind};
 use super::{Favor, TextMerge, refine};
 
 /// Conflict style, as in git's `merge.conflictStyle`.

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 
 use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree};
 
-use super::result::Result;
 use super::attributes::{self, NodeAttributes};
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
 use super::paths::{above, below, parent};
 use super::relocate;
+use super::result::Result;
 
 pub(super) fn apply(
     merger: &mut TreeMerger<'_>,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use workspace_state::TreePath;
 
-use super::result::Result;
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
 use super::paths::{below, contains_at_or_below, join, moved, name, parent};
+use super::result::Result;
 
 /// Suffix for the entry of theirs if the name is taken.
 const THEIRS_SUFFIX: &str = "~theirs";

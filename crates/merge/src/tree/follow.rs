@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use workspace_state::TreePath;
 
-use super::result::Result;
 use super::changes::SideChanges;
 use super::conflict::{ConflictClass, TreeConflict};
 use super::leaf::TreeMerger;
+use super::result::Result;
 use super::slot::{Slot, Slots, same};
 use crate::file::Side;
 

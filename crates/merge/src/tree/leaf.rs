@@ -6,9 +6,9 @@ use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath}
 
 use super::attributes::{self, NodeAttributes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
-use super::slot::{Slot, Slots, same};
 use super::options::TreeOptions;
 use super::result::{MergedFile, Result};
+use super::slot::{Slot, Slots, same};
 use crate::file::{Author, Histories, Input, Side, Versions};
 use crate::file_type;
 use crate::merge::{Decision, FileMerge, merge_file, winner};

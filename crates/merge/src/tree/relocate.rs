@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::result::Result;
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::TreeMerger;
 use super::paths::{above, moved, name, parent};
+use super::result::Result;
 use super::slot::Slots;
 use crate::file::Side;
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use workspace_state::{FileNode, Node, Tree};
 
-use super::result::Result;
 use super::changes::SideChanges;
 use super::paths::{above, name};
+use super::result::Result;
 use super::similarity::{MAX_SCORE, Pieces, may_score};
 
 /// Maximum number of removed symlinks to the same target. Pairs among more symlinks would be arbitrary.

@@ -78,7 +78,8 @@ impl Container {
         self,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.act(USERS, move |process, dir| workspace_users(&NamespaceHolder::Machine, process, dir, end)).await
+        self.act(USERS, move |process, dir| workspace_users(&NamespaceHolder::Machine, process, dir, end))
+            .await
     }
 
     pub(super) async fn deleted_bytes(self) -> Result<u64, RuntimeError> {
@@ -94,7 +95,10 @@ impl Container {
     /// Returns true if a directory is the workspace.
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
-        self.act(SWAP, move |process, _| settle_swap_without_chown(&NamespaceHolder::Machine, process, &workspace)).await
+        self.act(SWAP, move |process, _| {
+            settle_swap_without_chown(&NamespaceHolder::Machine, process, &workspace)
+        })
+        .await
     }
 
     async fn act<T: Send + 'static>(

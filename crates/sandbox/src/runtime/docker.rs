@@ -36,8 +36,8 @@ use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
-    ProcessScope, pause_note,
+    Egress, Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    WorkspaceProcess, pause_note,
 };
 use crate::guest::handover::Handover;
 use crate::sandbox_dir::SandboxDir;

@@ -20,8 +20,8 @@ use super::container_access;
 use super::egress::{check_egress, no_egress};
 use super::process_end::wait_for_end;
 use super::{
-    Frozen, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
-    ProcessScope, blocking,
+    Frozen, LazyMount, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage,
+    WorkspaceProcess, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;

@@ -29,7 +29,7 @@ use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_end;
 use super::{
-    Frozen, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess, ProcessScope,
+    Frozen, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
     blocking, pause_note,
 };
 use crate::guest::handover::Handover;

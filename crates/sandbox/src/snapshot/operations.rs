@@ -27,7 +27,7 @@ use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::lifecycle::remove::ReclaimPolicy;
-use crate::runtime::{Frozen, Network, RuntimeError, WorkspaceProcess, ProcessScope};
+use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::{Filter, State};
 use workspace_sandbox::{
-    Fork, IfInUse, ProviderKind, NewCommit, NewSandbox, SandboxError, Scope, Service, View,
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, View,
 };
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 

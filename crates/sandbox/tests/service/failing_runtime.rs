@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, NamespaceHolder, LazyMount, Runtime, RuntimeError, Start, StartResult, Template, Usage, WorkspaceProcess,
-    ProcessScope,
+    Frozen, LazyMount, NamespaceHolder, ProcessScope, Runtime, RuntimeError, Start, StartResult, Template,
+    Usage, WorkspaceProcess,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
 use workspace_test_support::skip;

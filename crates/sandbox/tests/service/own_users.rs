@@ -7,7 +7,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::{launch, own_users};
 use workspace_sandbox::runtime::LazyMount;
 use workspace_sandbox::{
-    Fork, IfInUse, ProviderKind, NewCommit, NewSandbox, ReclaimPolicy, Service, Settings, View,
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, Service, Settings, View,
 };
 use workspace_state::{NewSnapshot, Snapshot};
 

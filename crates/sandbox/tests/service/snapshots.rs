@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::WorkspaceUse;
 use workspace_sandbox::{
-    Fork, IfInUse, KeptWorkspace, ProviderKind, NewCommit, NewSandbox, ReclaimPolicy, ResourceRequest,
+    Fork, IfInUse, KeptWorkspace, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, ResourceRequest,
     SandboxError, Scope, Service, View, WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::{
-    IfInUse, ProviderKind, NewCommit, NewSandbox, SandboxError, Service, Settings, View,
+    IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Service, Settings, View,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 

@@ -30,11 +30,8 @@ pub(super) async fn front_page(headers: HeaderMap) -> Response {
         return ([vary], Json(info())).into_response();
     }
     let page = PAGE.replace("{description}", DESCRIPTION).replace("{version}", VERSION);
-    let headers = [
-        vary,
-        (header::CONTENT_TYPE, HTML),
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-    ];
+    let headers =
+        [vary, (header::CONTENT_TYPE, HTML), (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY)];
     (headers, page).into_response()
 }
 

@@ -60,8 +60,8 @@ async fn check_runtime(runtime: Arc<dyn Runtime>, strict: bool) -> Result<String
 /// Checks that each disk has at least `DISK_RESERVE` free bytes.
 fn check_disks(disks: &[PathBuf], reserve: u64) -> Result<String, String> {
     for path in disks {
-        let (free, reserve) =
-            free_and_reserve(path, reserve).map_err(|error| format!("cannot read the free space: {error}"))?;
+        let (free, reserve) = free_and_reserve(path, reserve)
+            .map_err(|error| format!("cannot read the free space: {error}"))?;
         if free < reserve {
             return Err(format!("{free} bytes are free, but {reserve} must be (DISK_RESERVE)"));
         }

@@ -19,7 +19,8 @@ use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
 const UIDS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return Vec::new() };
+    let holder =
+        if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return Vec::new() };
     if let Err(reason) = own_users::probe(&holder, &std::env::temp_dir(), true) {
         skip(format_args!("mounts cannot be idmapped: {reason}"));
         return Vec::new();

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandbox_snapshots::{
-    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RestoreSandbox, RestoreSandboxResult,
+    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RestoreSandbox,
+    RestoreSandboxResult,
 };
 use workspace_api::snapshots::SkippedEntry;
 

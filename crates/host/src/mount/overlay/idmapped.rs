@@ -98,7 +98,8 @@ mod tests {
         }
         let user = 0x7800_0001;
         let (shared, _) =
-            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Machine).unwrap();
+            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Machine)
+                .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (number, create) in [in_own_thread, of_detached].into_iter().enumerate() {
