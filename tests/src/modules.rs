@@ -35,7 +35,7 @@ pub(crate) struct Module {
 /// Source file that cannot be read as Rust.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
-pub struct ReadError {
+pub(crate) struct ReadError {
     path: PathBuf,
     reason: String,
 }

@@ -28,6 +28,7 @@ pub struct StartParameters {
 }
 
 impl StartParameters {
+    /// Encodes the parameters.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }

@@ -7,7 +7,7 @@
 //! in the styles with a base. Here it is never a conflict.
 
 mod changes;
-mod chunk;
+pub(crate) mod chunk;
 mod eol;
 mod lines;
 mod refine;

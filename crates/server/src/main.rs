@@ -165,19 +165,21 @@ async fn runtime(started: &StartedServer) -> String {
 
 /// Describes the workspace provider and the reason for the choice.
 fn workspaces(started: &StartedServer) -> String {
-    let chosen = started.app.sandboxes.workspaces().chosen();
+    let selection = started.app.sandboxes.workspaces().provider_selection();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
     // A fallback is not the provider of the settings, so the reason is printed for each one that was tried.
-    if chosen.is_fallback {
-        let lacks: String = chosen.lacks.iter().map(|(kind, reason)| cannot(*kind, reason)).collect();
-        return format!("{}, not as WORKSPACE_PROVIDER says{lacks}", chosen.kind);
+    if selection.is_fallback {
+        let unavailable = selection.unavailable.iter().map(|(kind, reason)| cannot(*kind, reason));
+        let unavailable: String = unavailable.collect();
+        return format!("{}, not as WORKSPACE_PROVIDER says{unavailable}", selection.kind);
     }
-    let why = match started.app.settings.workspace_provider {
+    let setting = match started.app.settings.workspace_provider {
         ProviderChoice::Auto => "",
         _ => ", as WORKSPACE_PROVIDER says",
     };
-    let lacks: String = chosen.better().map(|(kind, reason)| cannot(kind, reason)).collect();
-    format!("{}{why}{lacks}", chosen.kind)
+    let unavailable: String =
+        selection.unavailable_faster().map(|(kind, reason)| cannot(kind, reason)).collect();
+    format!("{}{setting}{unavailable}", selection.kind)
 }
 
 fn announcement(started: &StartedServer, runtime: &str) -> String {

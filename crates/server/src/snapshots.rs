@@ -137,7 +137,7 @@ async fn remove(
     // scope are waited for.
     let scope = scope(&caller);
     app.sandboxes.wait_for_removed_files_of(&scope, DELETED_TIMEOUT).await;
-    let id = app.snapshots().remove_owner(&scope, &id).await?;
+    let id = app.snapshots().remove(&scope, &id).await?;
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::by("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)

@@ -19,7 +19,7 @@ pub const DEPTH_MAX: usize = 1024;
 
 /// Splits a path inside a tree into names, outermost first. Leading and repeated slashes are ignored;
 /// impossible names and names that leave the tree are rejected.
-pub(crate) fn path_names(path: &[u8]) -> std::result::Result<Vec<&[u8]>, BadPath> {
+pub(crate) fn path_names(path: &[u8]) -> Result<Vec<&[u8]>, BadPath> {
     let names: Vec<&[u8]> =
         path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").collect();
     if names.len() > DEPTH_MAX {

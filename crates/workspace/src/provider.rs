@@ -73,6 +73,7 @@ pub struct CommitResult {
 ///
 /// `quiescent` means that no process writes to the workspace during the call.
 pub trait Provider: Send + Sync + fmt::Debug {
+    /// Returns the kind under which it is selected and recorded.
     fn kind(&self) -> ProviderKind;
 
     /// Fills `dir` with the content of `base`. The layers below it are kept as long as the result lives.

@@ -5,7 +5,8 @@ use super::named_children::NamedChildren;
 use super::{SyntaxNode, Value};
 use crate::file::Side;
 use crate::quote::{Escaping, push_quoted};
-use crate::text::{Chunk, ChunkKind, DiffLimits, TextMerge};
+use crate::text::chunk::{Chunk, ChunkKind};
+use crate::text::{DiffLimits, TextMerge};
 
 pub(super) fn merge<'d>(
     merger: &mut ValueMerger<'d, '_>,

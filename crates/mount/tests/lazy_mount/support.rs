@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use workspace_mount::{LazyMount, MountError, MountOptions, Requests, detach};

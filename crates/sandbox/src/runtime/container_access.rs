@@ -12,6 +12,7 @@ use workspace_host::launch::SOCKETS;
 use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess};
 use workspace_host::{HostError, Process, settle_swap_without_chown, swap_without_chown};
 
+use super::actions::{SWAP, USERS};
 use super::guest::User;
 use super::{RuntimeError, blocking};
 use crate::sandbox_dir::SandboxDir;

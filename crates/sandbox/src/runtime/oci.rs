@@ -24,7 +24,7 @@ use workspace_host::{Process, cgroup, freeze};
 
 use super::actions::{CANNOT, SWAP, USERS};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
-use super::container_access::{Container, first_process};
+use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_end;

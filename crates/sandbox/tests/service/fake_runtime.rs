@@ -66,7 +66,7 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
     }
 
     async fn wait_for_end(&self, id: &str, _: &SandboxDir) -> Result<(), RuntimeError> {
-        self.0.ended(id).await;
+        self.0.wait_for_end(id).await;
         Ok(())
     }
 

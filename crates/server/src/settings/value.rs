@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::Ipv4Net;
 use regex_lite::Regex;
 use tracing_subscriber::EnvFilter;
 use workspace_sandbox::runtime::parse_cidr;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use tar::{EntryType, Header};
 
+use super::error::Result;
 use super::pax::Records;
 use super::*;
 use crate::commit_options::NewSnapshot;

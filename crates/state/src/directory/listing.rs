@@ -57,7 +57,7 @@ impl Listing {
     }
 }
 
-fn entry<'l>(page: &'l Page, times: &'l Page, at: usize) -> ListedEntry<'l> {
+fn listed_entry<'l>(page: &'l Page, times: &'l Page, at: usize) -> ListedEntry<'l> {
     ListedEntry { name: page.name(at), reference: page.body(at), time: times.body(at) }
 }
 

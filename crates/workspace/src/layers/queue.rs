@@ -114,12 +114,12 @@ impl Layers {
     }
 
     /// Returns true while layers are being written in the background.
-    pub(crate) fn is_in_progress(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         self.0.lock().queue.is_running
     }
 
     /// Stops background writes, and waits up to [`STOP_TIMEOUT`] until the current one is aborted.
-    pub(crate) fn stop_in_progress(&self) {
+    pub(crate) fn stop_writing(&self) {
         self.0.stop.cancel();
         let deadline = Instant::now() + STOP_TIMEOUT;
         let mut state = self.0.lock();
@@ -127,7 +127,7 @@ impl Layers {
         while state.queue.is_running {
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                tracing::warn!("timed out queued for the materialising thread to stop");
+                tracing::warn!("timed out waiting for the materialising thread to stop");
                 return;
             }
             state = self.0.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
@@ -219,7 +219,7 @@ mod tests {
             layers.write_in_background(snapshot, if number % 2 == 0 { "even" } else { "odd" });
         }
         let deadline = Instant::now() + Duration::from_secs(60);
-        while layers.is_in_progress() {
+        while layers.is_writing() {
             assert!(Instant::now() < deadline, "trees are still being written");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -233,10 +233,10 @@ mod tests {
         for snapshot in &all[..TREES_PER_OWNER_MAX] {
             layers.write_in_background(snapshot, "a");
         }
-        layers.stop_in_progress();
-        assert!(!layers.is_in_progress());
+        layers.stop_writing();
+        assert!(!layers.is_writing());
         let last = &all[TREES_PER_OWNER_MAX];
         layers.write_in_background(last, "a");
-        assert!(!layers.is_in_progress() && layers.find(last).is_none());
+        assert!(!layers.is_writing() && layers.find(last).is_none());
     }
 }

@@ -30,12 +30,12 @@ pub(super) struct EndedSandboxes {
 impl FullDisk {
     /// Notes that a sandbox was stopped because of the disk.
     pub(crate) fn note_stopped(&self, id: &str) {
-        self.wait_for_end().stopped.insert(id.to_owned(), Instant::now());
+        self.ended().stopped.insert(id.to_owned(), Instant::now());
     }
 
     /// Returns the bytes of the workspace of a sandbox in which nothing runs; zero before it is measured.
     pub(crate) fn known_usage(&self, id: &str) -> u64 {
-        self.wait_for_end().usage.get(id).map_or(0, |usage| usage.bytes)
+        self.ended().usage.get(id).map_or(0, |usage| usage.bytes)
     }
 
     pub(super) fn ended(&self) -> LeafGuard<'_, EndedSandboxes> {

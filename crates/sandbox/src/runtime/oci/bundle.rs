@@ -79,7 +79,7 @@ impl Bundle<'_> {
 
     /// Sets the mode of a directory of the bundle to that of the mount on it: some programs give the mount
     /// the mode of the directory and ignore the option. In a template `/var` may be a link to anywhere.
-    fn allow(&self, root: &Path, memory: &Memory) -> io::Result<()> {
+    fn allow(&self, root: &Path, memory: &MemoryDirectory) -> io::Result<()> {
         if self.template.is_some() && memory.path.starts_with("/var/") {
             return Ok(());
         }

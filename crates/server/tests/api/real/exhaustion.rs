@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use workspace_test_support::skip;
 
 use super::test_server::{TIMEOUT, TestServer, full, names, soon, within};
 

@@ -127,7 +127,7 @@ fn a_shared_snapshot_is_removed_with_its_last_owner() {
     let archive = Archive::new().file("a", "b").bytes();
     let made = server.call("POST", "/api/v1/snapshots").key(&keys[0]).body(&archive).send().json();
     let id: workspace_state::SnapshotId = made["id"].as_str().unwrap().parse().unwrap();
-    server.runtime.block_on(server.app.snapshots().note("bob", &id, Some("sbx-1"), 0)).unwrap();
+    server.runtime.block_on(server.app.snapshots().record_owner("bob", &id, Some("sbx-1"), 0)).unwrap();
     let ask = |method: &str, who: usize| {
         server.call(method, &format!("/api/v1/snapshots/{id}")).key(&keys[who]).send().status
     };
