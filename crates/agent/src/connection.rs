@@ -258,7 +258,8 @@ impl Outbox {
                 guest.send(&command_id, CommandMessage::OutputTaken(taken)).await;
             }
             Some(ServerPayload::OutputStored(OutputStored { command_id, stored })) => {
-                if guest.drop_stored(&command_id, stored) {
+                let must_notify = guest.drop_stored(&command_id, stored);
+                if must_notify {
                     guest.send(&command_id, CommandMessage::OutputStored).await;
                 }
             }

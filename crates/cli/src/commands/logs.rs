@@ -160,7 +160,7 @@ impl Tail {
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             match self.lines.back_mut() {
                 Some((last, line)) if *last == stream && !line.ends_with(b"\n") => {
-                    line.extend_from_slice(piece)
+                    line.extend_from_slice(piece);
                 }
                 _ => self.lines.push_back((stream, piece.to_vec())),
             }

@@ -187,10 +187,10 @@ impl TreeBuilder<'_> {
         match leaf {
             ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry)?,
             ResultLeaf::NewAttributes(extents, attributes) => {
-                self.tree.put_extents(path, &extents, attributes)?
+                self.tree.put_extents(path, &extents, attributes)?;
             }
             ResultLeaf::NewContent(content, attributes) => {
-                self.tree.put_content(path, content, attributes)?
+                self.tree.put_content(path, content, attributes)?;
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ pub(super) fn follow(
     for from in sources {
         match (ours.get(from), theirs.get(from).copied()) {
             (Some(by_ours), Some(by_theirs)) if by_ours == by_theirs => {
-                follower.renamed_by_both(from, by_ours)
+                follower.renamed_by_both(from, by_ours);
             }
             (Some(by_ours), Some(by_theirs)) => follower.renamed_differently(from, by_ours, by_theirs),
             (Some(to), None) => follower.renamed_by(Side::Ours, from, to)?,

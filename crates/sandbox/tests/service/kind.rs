@@ -77,7 +77,7 @@ impl Kind {
             match programs.iter().find(|program| find(program).is_none()) {
                 None => here.push(kind),
                 Some(missing) => {
-                    _ = requires(false, format_args!("`{missing}` for the {} runtime", kind.name()))
+                    _ = requires(false, format_args!("`{missing}` for the {} runtime", kind.name()));
                 }
             }
         }

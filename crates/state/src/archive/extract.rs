@@ -223,7 +223,7 @@ impl Extractor {
                     match run {
                         SparseRun::Hole(len) => skip_over(&mut file, len).map_err(wrong)?,
                         SparseRun::Data(len) => {
-                            reader.content(len, |data| file.write_all(data).map_err(wrong))?
+                            reader.content(len, |data| file.write_all(data).map_err(wrong))?;
                         }
                     }
                 }
