@@ -146,10 +146,10 @@ fn a_policy_says_how_files_are_merged_and_what_becomes_of_conflicts() {
         ]
     );
     for (rules, said) in [
-        ("{}", "is no list of rules"),
+        ("{}", "is not a list of rules"),
         (r#"[{"path": "a", "onconflict": "ours"}]"#, "unknown field `onconflict`"),
         (r#"[{"path": "a", "strategy": "guess"}]"#, "unknown strategy `guess`"),
-        (r#"[{"path": "a["}]"#, "`a[` is no pattern"),
+        (r#"[{"path": "a["}]"#, "`a[` is not a valid path pattern"),
     ] {
         place.write("rules.json", rules);
         for words in [

@@ -240,5 +240,5 @@ fn a_store_on_a_read_only_file_system_can_be_read() {
     );
     assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.starts_with('1') && ran.stdout.contains("# A project"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("hint: the store can be read here, and not written"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("hint: the store is on a read-only filesystem"), "{}", ran.stderr);
 }

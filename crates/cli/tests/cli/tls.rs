@@ -101,7 +101,7 @@ fn an_untrusted_server_is_explained() {
             ran.stderr
         );
         assert!(ran.stderr.contains(expected), "{expected} in {}", ran.stderr);
-        assert!(ran.stderr.contains("hint: SSL_CERT_FILE"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("hint: set SSL_CERT_FILE"), "{}", ran.stderr);
     }
 }
 

@@ -161,8 +161,8 @@ fn kept_changes_belong_to_the_owner_of_the_directory() {
         let ran = user.attempt(&["--template", "base", "--keep"], line);
         assert_eq!(ran.status, 7, "{}", ran.stderr);
         assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
-        assert_eq!(ran.stderr.matches("note: what .workspaceignore names").count(), 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("not kept, because .workspaceignore names it: 1 path"), "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("note: files that .workspaceignore names").count(), 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("not kept because .workspaceignore names them: 1 path"), "{}", ran.stderr);
         assert_eq!(user.place.read("project/src/main.rs"), "changed\n");
         assert_eq!(user.place.read("project/a/b/c"), "new\n");
         assert_eq!(user.place.read("project/target/object"), "built");
@@ -356,7 +356,7 @@ fn impossible_trials_are_explained() {
     assert!(ran.status == 125 && ran.stderr.contains("README.md"), "{}: {}", ran.status, ran.stderr);
     let mut command = place.workspace(&["try", "--template", "base", "--dir", "project", "--", "true"]);
     let ran = Ran::of(&command.env("AGENT_PROGRAM", place.path("nowhere")).output().unwrap());
-    assert!(ran.status == 125 && ran.stderr.contains("AGENT_PROGRAM names another"), "{}", ran.stderr);
+    assert!(ran.status == 125 && ran.stderr.contains("AGENT_PROGRAM selects another"), "{}", ran.stderr);
     assert_eq!(fs::read_dir(place.path(PLACES)).unwrap().count(), 0);
     let ran = place.run(&["try", "--dir", "project", "--allow", "example.com", "--", "true"]);
     assert!(ran.status == 2 && ran.stderr.contains("--network egress"), "{}", ran.stderr);

@@ -78,14 +78,12 @@ async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
 async fn invalid_requests_are_refused_before_anything_is_created(home: &TestHome) {
     let service = home.start().await;
     let resources = |resources| NewSandbox { resources, ..base() };
-    let day = Duration::from_secs(86_401);
     let wrong = [
         NewSandbox { template: String::new(), ..base() },
         NewSandbox { name: Some("a\nb".to_owned()), ..base() },
         NewSandbox { envs: [("A=B".to_owned(), String::new())].into(), ..base() },
         NewSandbox { envs: [("A".to_owned(), "\0".to_owned())].into(), ..base() },
         NewSandbox { timeout: Some(Duration::ZERO), ..base() },
-        NewSandbox { timeout: Some(day), ..base() },
         NewSandbox { labels: [(String::new(), String::new())].into(), ..base() },
         resources(ResourceRequest { cpu_millis: Some(2_001), ..ResourceRequest::default() }),
         resources(ResourceRequest { memory: Some(1), ..ResourceRequest::default() }),
@@ -95,6 +93,9 @@ async fn invalid_requests_are_refused_before_anything_is_created(home: &TestHome
         let refused = service.create(creator(), new.clone()).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{new:?}: {refused}");
     }
+    let longer_than_a_day = NewSandbox { timeout: Some(Duration::from_secs(86_401)), ..base() };
+    let refused = service.create(creator(), longer_than_a_day).await.unwrap_err();
+    assert!(matches!(refused, SandboxError::Lifetime { limit: 86_400, left: 86_400 }), "{refused}");
     assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0);
 }
 
