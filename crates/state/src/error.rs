@@ -8,7 +8,7 @@ use crate::codec::DecodeError;
 use crate::id::{ChunkId, NodeId, SnapshotId};
 use crate::limit::LimitExceeded;
 
-/// An error of the store underneath every operation.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -22,7 +22,7 @@ pub enum StoreError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// The index answered with an error.
+    /// LMDB returned an error.
     #[error("the index of the store failed: {source}")]
     Index {
         /// Error from LMDB.
@@ -117,7 +117,7 @@ pub enum StoreError {
     /// Reading or comparing trees would exceed the [`WalkLimits`](crate::WalkLimits) of the store's handle.
     #[error("the walk exceeds its limits: {0}; remove files, or compare trees that differ less")]
     WalkTooLarge(#[from] LimitExceeded),
-    /// The work was asked to stop.
+    /// The operation was cancelled.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
     /// The request contradicts the content of the store.

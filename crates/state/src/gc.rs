@@ -1,7 +1,7 @@
 //! Garbage collection: deletes unreachable objects, concurrently with other operations.
 //!
 //! 1. **Mark** everything reachable from snapshots and pins, as of one moment.
-//! 2. **Condemn** the rest, one batch per transaction, after marking objects committed meanwhile. Nodes are
+//! 2. **Condemn** the rest, one batch per transaction, after marking objects committed since. Nodes are
 //!    condemned before the objects that they refer to, so that live objects refer only to live objects after
 //!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
 //!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
@@ -46,7 +46,7 @@ use crate::record::Kind;
 use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
-/// DeadObjects part of a pack, in percent, above which it is rewritten.
+/// Percentage of dead bytes above which a pack is rewritten.
 const REWRITE_PERCENT: u64 = 50;
 /// Size in bytes below which a log is not rewritten.
 const LOG_REWRITE_MIN: u64 = 4 << 20;
@@ -87,10 +87,10 @@ pub struct GcReport {
 }
 
 impl Store {
-    /// Deletes objects that no snapshot and no pin reaches. Commits continue meanwhile, here and in other
-    /// processes.
+    /// Deletes objects that are not reachable from a snapshot or a pin. Does not block commits in this or
+    /// other processes for long.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let report = self.with_reserve(|| self.collect(options, progress))?;
+        let report = self.retry_with_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
             self.inner.reserve.fill();
         }
@@ -598,7 +598,7 @@ impl Inner {
             if known.contains(&pack) || !is_abandoned(&path) {
                 continue;
             }
-            // It may have been committed meanwhile.
+            // It may have been committed in the meantime.
             let txn = self.index.read()?;
             if self.index.packs.get(&txn, &pack.to_be_bytes())?.is_none() {
                 report.freed_bytes += fs::metadata(&path).map_or(0, |meta| meta.len());

@@ -118,7 +118,7 @@ impl Store {
 
 impl Drop for ProcessPin {
     fn drop(&mut self) {
-        // The next garbage collection cleans up after a failure here: the lock is released in any case.
+        // Errors are ignored: the lock is released, so the next garbage collection removes the pin.
         drop(self.store.unpin(self.id));
         drop(fs::remove_file(&self.path));
     }

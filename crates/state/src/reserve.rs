@@ -74,7 +74,7 @@ fn free_bytes(path: &Path) -> u64 {
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
     const WRITE_SIZE: usize = 1 << 20;
     let file = File::create(path)?;
-    match platform::reserve(&file, 0, len) {
+    match platform::preallocate(&file, 0, len) {
         Err(Errno::OPNOTSUPP) => {}
         other => return Ok(other?),
     }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
-use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
+use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
@@ -82,8 +82,8 @@ impl Access {
         Ok(target.into_bytes())
     }
 
-    pub(crate) fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        match user_attributes(file) {
+    pub(crate) fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        match user_xattrs(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(self.files.attributes(file).map_err(to_io_error)?.into_iter().collect())
             }
@@ -186,8 +186,8 @@ impl DirectoryReader for Reader {
         self.access.read_link(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        self.access.attributes(file)
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        self.access.xattrs(file)
     }
 
     fn is_quiescent(&self) -> bool {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
+use workspace_state::{NewSnapshot, Node, Store, Tree, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -132,7 +132,7 @@ impl Overlay {
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
         let xattrs = match overlay::xattrs(&self.holder.get()) {
-            Xattrs::User => escape_attributes(&node.xattrs),
+            Xattrs::User => escape_xattrs(&node.xattrs),
             Xattrs::Trusted => node.xattrs,
         };
         for (name, value) in &xattrs {

@@ -20,7 +20,7 @@ use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
     Skipped, SkippedEntries, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
-    WalkUsage, unescape_attributes, xattrs_size,
+    WalkUsage, unescape_xattrs, xattrs_size,
 };
 
 use crate::access::Access;
@@ -140,10 +140,10 @@ impl DirectoryReader for Scan<'_> {
         self.access.open_file(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = self.access.attributes(file)?;
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
+        let xattrs = self.access.xattrs(file)?;
         Ok(match self.overlay_xattrs() {
-            OverlayXattrs::User => unescape_attributes(xattrs),
+            OverlayXattrs::User => unescape_xattrs(xattrs),
             OverlayXattrs::Trusted => xattrs,
         })
     }
@@ -199,7 +199,7 @@ impl Walk<'_> {
         let scan = self.scan;
         let stat = fstat(&at.fd).context("stat", &scan.full_path(&at.path))?;
         let xattrs =
-            scan.attributes(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
+            scan.xattrs(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
         self.usage.add_metadata(xattrs_size(&xattrs))?;
         let mut files = Vec::new();
         for name in self.list(at)? {
@@ -343,7 +343,7 @@ impl Walk<'_> {
                 redirect: attribute(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
-                let xattrs = self.scan.access.attributes(fd.as_fd())?;
+                let xattrs = self.scan.access.xattrs(fd.as_fd())?;
                 OverlayFlags {
                     opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes),
                     redirect: None,

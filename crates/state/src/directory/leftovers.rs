@@ -86,7 +86,7 @@ fn clean(
     let here = || full_path(&known.path, path);
     let fd = match access.open(path, READ) {
         Ok(fd) => fd,
-        // Removed meanwhile.
+        // Removed by another process.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).context("open", &here()),
