@@ -93,7 +93,7 @@ impl LazyLayer {
     }
 
     /// Unmounts if its process has died, so that the next call of `path` starts another. A mount that
-    /// responds is kept: another thread may have started it meanwhile.
+    /// responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {

@@ -77,7 +77,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     fn kind(&self) -> ProviderKind;
 
     /// Fills `dir` with the content of `base`. The layers below it are kept as long as the result lives.
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
 
     /// Returns the path of the agent's directory.
     fn path(&self, dir: &WorkspaceDir) -> PathBuf;

@@ -40,8 +40,8 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former_last: Option<SnapshotId>,
     /// Pin of the former base after a reset in place; to be removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spare: Option<PinId>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
+    pub former_pin: Option<PinId>,
 }
 
 /// Progress of a reset or removal.
@@ -97,7 +97,15 @@ impl Record {
     /// Creates the record of a workspace with a new unique id.
     pub(crate) fn new(current: Generation) -> Self {
         let uid = uuid::Uuid::now_v7().to_string();
-        Self { uid, phase: Phase::Ready, current, former: None, last: None, former_last: None, spare: None }
+        Self {
+            uid,
+            phase: Phase::Ready,
+            current,
+            former: None,
+            last: None,
+            former_last: None,
+            former_pin: None,
+        }
     }
 
     /// Reads the record in a workspace's directory.
@@ -115,7 +123,7 @@ impl Record {
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
         let of_generations =
             self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
-        of_generations.chain(self.spare)
+        of_generations.chain(self.former_pin)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
@@ -179,7 +187,7 @@ mod tests {
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
             last: None,
             former_last: Some(SnapshotId::generate()),
-            spare: None,
+            former_pin: None,
         };
         assert!(Record::is_unwritten(home.path()).unwrap());
         record.write(home.path()).unwrap();

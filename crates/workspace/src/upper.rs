@@ -295,7 +295,7 @@ impl Walk<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).context("open", &scan.full_path(path)),
         };
@@ -363,7 +363,7 @@ impl Walk<'_> {
         };
         match self.tree.graft(path, &entry) {
             Ok(()) => {}
-            // Its objects were deleted meanwhile: it is read again.
+            // Its objects were deleted since the last commit, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -374,7 +374,7 @@ impl Walk<'_> {
     fn symlink(&mut self, at: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
         let target = match self.scan.access.read_link(at.fd.as_fd(), name) {
             Ok(target) => target,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
                 return Ok(());
             }

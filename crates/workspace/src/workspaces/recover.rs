@@ -58,7 +58,7 @@ impl Workspaces {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // Left by an interrupted reset, or by one after which no process used the workspace any more.
+            // Left by an interrupted reset, or by one after which no process used the workspace.
             self.remove_generation(id, &record.uid, &former)?;
             record.write(&self.directory.join(id))?;
         }
@@ -75,7 +75,7 @@ impl Workspaces {
         let workspace = LiveWorkspace { lower: lower(&record.current), former, record };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
-        self.lock().insert(id.to_owned(), Arc::new(slot));
+        self.lock_slots().insert(id.to_owned(), Arc::new(slot));
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.uid, generation)?;
             }
-            self.unpin(record.spare);
+            self.unpin(record.former_pin);
         }
         let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {
