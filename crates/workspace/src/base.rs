@@ -1,4 +1,4 @@
-//! Base of a workspace: the snapshot that it is made from.
+//! Base of a workspace: the snapshot that it is created from.
 
 use std::str::FromStr;
 

@@ -1,7 +1,7 @@
 //! Sockets, named pipes and devices of a workspace that is reset in place.
 //!
-//! Snapshots do not hold them, so they would be lost if the reset is undone. They are moved away first,
-//! removed when the reset is done, and moved back if it is undone.
+//! Snapshots do not hold them, so undoing the reset could not restore them. They are moved away first,
+//! removed when the reset is complete, and moved back if it is undone.
 
 use std::fs;
 use std::io;

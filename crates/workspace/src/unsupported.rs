@@ -1,4 +1,4 @@
-//! Replacements on systems other than Linux: overlays are refused, and layers are whole trees.
+//! Stubs for systems other than Linux: overlays are not supported, and every layer is a whole tree.
 
 /// Access with the permissions of this process only: there is no namespace holder.
 pub(crate) mod access {

@@ -461,7 +461,7 @@ impl Workspaces {
             return Ok(());
         }
         let directory = self.directory.join(id);
-        Record::remove(&directory)?;
+        Record::mark_removing(&directory)?;
         if let Some(workspace) = workspace.as_mut() {
             workspace.record.phase = Phase::Removing;
         }

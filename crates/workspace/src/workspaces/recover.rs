@@ -45,7 +45,7 @@ impl Workspaces {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
             // The workspace was never completed.
-            Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
+            Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
             record => record?,
         };
         match record.phase {
