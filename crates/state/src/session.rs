@@ -1,4 +1,4 @@
-//! Sessions: how a process keeps objects from being deleted by garbage collection while it uses them.
+//! Sessions: protection of objects in use from garbage collection.
 //!
 //! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the epoch
 //! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned

@@ -20,19 +20,19 @@ pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Er
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a directory whose mode may deny access even to its owner: the bits missing for `need` are added.
-/// Returns the former mode if it was changed.
+/// Opens a directory. If its mode denies `need` to its owner, adds all permissions of the owner, and returns
+/// the former mode as well.
 pub(super) fn open_as_owner(
     root: impl AsFd,
     path: &[u8],
     need: Access,
 ) -> Result<(OwnedFd, Option<Mode>), Errno> {
     let opened = open_directory(&root, path);
-    let kept_out = match &opened {
+    let is_denied = match &opened {
         Ok(fd) => accessat(fd, ".", need, AtFlags::EACCESS) == Err(Errno::ACCESS),
         Err(error) => *error == Errno::ACCESS,
     };
-    if !kept_out {
+    if !is_denied {
         return opened.map(|fd| (fd, None));
     }
     if path.is_empty() {
