@@ -35,7 +35,7 @@ pub(crate) fn by_name(path: &str) -> Option<&'static str> {
     BY_EXTENSION.iter().find(|(ending, _)| is_of(ending)).map(|(_, strategy)| *strategy)
 }
 
-/// Returns whether content is text. UTF-16 is text if it has a byte order mark.
+/// Returns true if content is text. UTF-16 is text if it has a byte order mark.
 pub(crate) fn is_text(content: &[u8]) -> bool {
     is_utf16(content) || memchr::memchr(0, &content[..content.len().min(BINARY_PROBE_LEN)]).is_none()
 }

@@ -74,13 +74,13 @@ impl Policy {
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, default: FileRule::default() })
     }
 
-    /// Returns whether a rule depends on the author or time of a version.
+    /// Returns true if a rule depends on the author or time of a version.
     pub fn depends_on_author(&self) -> bool {
         let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.default]);
         all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
-    /// Returns whether a rule or a file extension selects a strategy that requires a review of every change.
+    /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
         let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
         let mut used = named.chain(BY_EXTENSION.map(|(_, strategy)| strategy));

@@ -3,8 +3,8 @@
 //! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
 //! overlap nor are adjacent are applied, equal changes are applied once, and all others are conflicts with
 //! three line ranges. The output is byte for byte that of `git merge-file` in every conflict style, with one
-//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows it
-//! in the styles with a base. Here it is never a conflict.
+//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows
+//! it in the styles with a base. Here it is never a conflict.
 
 mod changes;
 pub(crate) mod chunk;
@@ -134,7 +134,7 @@ impl<'a> TextMerge<'a> {
         &self.chunks
     }
 
-    /// Returns whether there are no conflicts.
+    /// Returns true if there are no conflicts.
     pub fn is_clean(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
@@ -184,8 +184,8 @@ fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
 }
 
 /// Extends a range of lines of a side to a larger range of the base. If that range includes an earlier change
-/// of the side, the start is too large. The chunk is then merged into the previous chunk, and its start is not
-/// used.
+/// of the side, the start is too large. The chunk is then merged into the previous chunk, and its start is
+/// not used.
 fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }

@@ -1,5 +1,5 @@
-//! Lines of a text, including their line endings. Therefore a last line without an ending differs from the same
-//! line with an ending.
+//! Lines of a text, including their line endings. Therefore a last line without an ending differs from the
+//! same line with an ending.
 
 use std::ops::Range;
 
@@ -53,7 +53,7 @@ impl<'a> Lines<'a> {
         (first, (0..shorter - first).take_while(same).count())
     }
 
-    /// Returns whether two ranges of lines are equal.
+    /// Returns true if two ranges of lines are equal.
     pub(crate) fn equal(&self, lines: &Range<usize>, other: &Lines<'_>, of_other: &Range<usize>) -> bool {
         lines.len() == of_other.len() && self.bytes(lines) == other.bytes(of_other)
     }
