@@ -19,7 +19,7 @@ impl Strategy for Binary {
     }
 }
 
-/// Strategy for files whose changes by theirs always need a review.
+/// Strategy for critical files: every change by theirs needs a review.
 pub(crate) struct Critical;
 
 impl Strategy for Critical {

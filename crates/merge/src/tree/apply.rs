@@ -1,7 +1,7 @@
 //! Writes the merged slots to a virtual tree over ours.
 //!
-//! Removals come before additions. Directories that theirs added or removed as a whole, and in which ours
-//! changed nothing, are added or removed with one operation.
+//! Removals come before additions. A directory that theirs added or removed, and in which ours changed
+//! nothing, is added or removed with one operation.
 
 use std::collections::HashSet;
 

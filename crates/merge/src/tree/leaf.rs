@@ -91,7 +91,7 @@ impl<'a> TreeMerger<'a> {
     /// Returns the strategy of a file, if its path alone determines it.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
         let named = self.rule(path).strategy.as_deref();
-        let name = named.or_else(|| file_type::by_name(&String::from_utf8_lossy(path)))?;
+        let name = named.or_else(|| file_type::by_extension(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
@@ -104,8 +104,8 @@ impl<'a> TreeMerger<'a> {
         self.review_rule(path).is_some()
     }
 
-    /// Holds a rename by theirs for a review, if one is required: both paths keep the entries of ours.
-    /// Returns whether the rename is held.
+    /// Holds back a rename by theirs if it requires a review: both paths keep the entries of ours. Returns
+    /// true if the rename is held back.
     pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
         self.held_for_review.extend([from, to].map(|path| (path.to_vec(), rule)));

@@ -1,8 +1,8 @@
 //! Rename detection: pairs of removed and added leaves that are the same file.
 //!
-//! The tree diff already found pairs with equal content. Other pairs are found by similarity, and only among
-//! files whose rename affects the merge: files that one side removed and the other changed, and files from
-//! removed directories to which the other side added files.
+//! The tree diff has already found pairs with equal content. Other pairs are found by similarity, but only
+//! among files whose rename affects the merge: files that one side removed and the other changed, and files
+//! from removed directories to which the other side added files.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -14,9 +14,9 @@ use super::paths::{ancestors, name};
 use super::result::Result;
 use super::similarity::{MAX_SCORE, Pieces, can_reach_score};
 
-/// Maximum number of removed symlinks to the same target. Pairs among more symlinks would be arbitrary.
+/// Maximum number of removed symlinks to the same target. With more, pairs would be arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
-/// Number of size checks per allowed comparison of contents.
+/// Maximum number of size comparisons per allowed content comparison.
 const SIZE_CHECKS_PER_PAIR: usize = 16;
 
 /// Limits of rename detection.
@@ -54,15 +54,15 @@ pub(super) fn find(
     let (base, tree) = (side.base, side.tree);
     let mut search =
         RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
-    search.by_name(&removed, &sources, &added)?;
-    search.by_similarity(&sources, &added)?;
+    search.pair_by_name(&removed, &sources, &added)?;
+    search.pair_by_similarity(&sources, &added)?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
 }
 
-/// Finds renames from or to the selected paths among unpaired files, regardless of the changes of the other
-/// side.
+/// Finds renames from or to the selected paths among unpaired files, even if they do not affect changes of
+/// the other side.
 pub(super) fn find_selected(
     options: RenameOptions,
     side: &mut SideChanges<'_>,
@@ -79,8 +79,8 @@ pub(super) fn find_selected(
             .map(|candidate| (*candidate).clone())
             .collect()
     };
-    search.by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
-    search.by_similarity(&from, &selected(&to))?;
+    search.pair_by_similarity(&selected(&from).iter().collect::<Vec<_>>(), &added)?;
+    search.pair_by_similarity(&from, &selected(&to))?;
     let found = search.found;
     side.renames.extend(found);
     Ok(())
@@ -166,7 +166,7 @@ impl<'c> SourceFilter<'c> {
     }
 }
 
-/// Search for pairs of similar files. `budget` has the remaining pairs and bytes.
+/// Search for pairs of similar files. `budget` is the number of pairs and bytes that may still be compared.
 struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
@@ -180,8 +180,14 @@ impl RenameSearch<'_> {
         u64::from(self.budget.similarity) * MAX_SCORE / 100
     }
 
-    /// Pairs files with a unique name, if their similarity exceeds the mean of the threshold and the maximum.
-    fn by_name(&mut self, removed: &[Candidate], sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    /// Pairs files with a unique name if their similarity is at least halfway between the threshold and the
+    /// maximum.
+    fn pair_by_name(
+        &mut self,
+        removed: &[Candidate],
+        sources: &[&Candidate],
+        added: &[Candidate],
+    ) -> Result<()> {
         let (removed, added) = (unique_names(removed), unique_names(added));
         let threshold = self.threshold().midpoint(MAX_SCORE);
         for source in sources {
@@ -199,7 +205,7 @@ impl RenameSearch<'_> {
     }
 
     /// Pairs the remaining files in order of similarity.
-    fn by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    fn pair_by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
         let unpaired = sources.iter().filter(|source| !self.found.contains_key(&source.path));
         let unpaired: Vec<&Candidate> = unpaired.copied().collect();
@@ -266,7 +272,7 @@ impl RenameSearch<'_> {
     }
 }
 
-/// Indexes files by name; `None` for names of several files.
+/// Indexes files by name; `None` if several files have the name.
 fn unique_names(all: &[Candidate]) -> HashMap<&[u8], Option<&Candidate>> {
     let mut names = HashMap::new();
     for candidate in all {

@@ -1,4 +1,4 @@
-//! Slots: the three versions of a leaf.
+//! Slots: the three versions of the leaf at a path.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::changes::{EntryChange, SideChanges};
 use super::conflict::TreeVersion;
 use crate::file::Side;
 
-/// Three versions of the leaf for a path of the result. Renames move versions between slots.
+/// Three versions that are merged to the leaf at a path of the result. Renames move versions between slots.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// Entry of ours at this path, also after a rename moved the version of ours to another slot.
+    /// Entry of ours at this path. Unlike `ours`, renames do not move it to another slot.
     pub(super) existing: Option<Entry>,
 }
 
