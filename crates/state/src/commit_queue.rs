@@ -39,7 +39,7 @@ pub(crate) struct CommitWaiter {
 #[derive(Default)]
 struct WaiterState {
     status: WaiterStatus,
-    /// Set while the thread sleeps. Other threads are not notified, to save the system call.
+    /// Set while the thread sleeps. A thread that is awake is not notified, to save the system call.
     is_sleeping: bool,
 }
 

@@ -82,12 +82,12 @@ impl CopyProvider {
     ) -> Result<()> {
         base.store.cancel().check().map_err(StoreError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
-        let special = SpecialFiles::set_aside(&holder, &tree, dir.join("special"), special)?;
+        let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
         let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
         // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let restored = checkout(&self.store, current, &tree, &options, &Quiet);
-        special.put_back()?;
+        special.move_back()?;
         restored?;
         Err(error)
     }

@@ -1,4 +1,4 @@
-//! Removal of workspaces, and their recovery after the death of a process.
+//! Recovery of workspaces after the death of a process, and removal of workspaces.
 
 use std::sync::{Arc, Mutex};
 
@@ -79,7 +79,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Removes everything of a workspace, its record last.
+    /// Removes a workspace with everything in it, its record last.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
         let read = record.cloned().or_else(|| Record::read(&directory).ok());

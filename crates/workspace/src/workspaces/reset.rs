@@ -22,15 +22,15 @@ pub struct ResetResult {
     pub moved: bool,
 }
 
-/// Layers that a reset is going to use. They are kept as long as this value lives.
+/// Guard of the layers that a reset will use.
 #[derive(Debug)]
 pub struct PreparedReset {
     _lower: LowerLayers,
 }
 
 impl Workspaces {
-    /// Resets a workspace to another snapshot, with the same provider. An overlay gets another directory,
-    /// which fails unless `may_move`. Other workspaces are changed in place.
+    /// Resets a workspace to another snapshot, with the same provider. An overlay gets a new directory; this
+    /// fails unless `may_move` is set. Other workspaces are changed in place.
     pub fn reset(
         &self,
         id: &str,
@@ -87,7 +87,7 @@ impl Workspaces {
         self.provider(record.current.provider).reset_in_place(&self.current(id, record), base)?;
         self.unpin(record.former_pin.take());
         record.phase = Phase::Ready;
-        // Without this record, recovery repeats the reset.
+        // Not fatal: without this record, recovery repeats the reset.
         if let Err(error) = record.write(&self.directory.join(id)) {
             tracing::warn!(workspace = id, %error, "failed to record the end of a reset");
         }
@@ -98,7 +98,7 @@ impl Workspaces {
         self.remove_former_locked(id, workspace)?;
         let (directory, mut record) = (self.directory.join(id), workspace.record.clone());
         let mut next = record.current.next(ProviderKind::Overlay, base.id());
-        // Until the next generation is ready, it is recorded as the former one, so that recovery removes it.
+        // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
         let lower = record.write(&directory).and_then(|()| {
             let lower = self.create_generation(id, &record.uid, &mut next, base)?;
@@ -143,8 +143,8 @@ impl Workspaces {
         })
     }
 
-    /// Returns the new and the former directory of a workspace during a reset; `None` for one whose mount is
-    /// gone.
+    /// Returns the new and the former directory of a workspace during a reset; `None` for a directory that is
+    /// not mounted.
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
             let available = |generation: &Generation| -> Result<Option<PathBuf>> {
@@ -179,7 +179,8 @@ impl Workspaces {
         })
     }
 
-    /// Undoes a reset whose processes could not be switched. The former directory is the workspace again.
+    /// Undoes a reset after processes could not be switched. The former directory becomes the workspace
+    /// again.
     pub fn undo_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
             let Some(former) = workspace.record.former.take() else { return Ok(()) };
@@ -197,7 +198,7 @@ impl Workspaces {
     /// Removes the former generation of a workspace after a reset. The caller guarantees that no process uses
     /// it. The workspace is locked only briefly, not while files are deleted.
     pub fn remove_former(&self, id: &str) -> Result<()> {
-        let aside = match self.with_locked(id, |workspace| self.set_former_aside(id, workspace)) {
+        let aside = match self.with_locked(id, |workspace| self.move_former_aside(id, workspace)) {
             Err(WorkspaceError::NotFound { .. }) => return Ok(()),
             aside => aside?,
         };
@@ -206,7 +207,7 @@ impl Workspaces {
 
     /// Moves the former generation into [`REMOVED_DIR`]. Returns its new path; `None` if there is no former
     /// generation, or a reset still needs it.
-    fn set_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
+    fn move_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
         let Some(former) = workspace.record.former.clone() else { return Ok(None) };
         if workspace.record.phase == Phase::Switching {
             return Ok(None);
