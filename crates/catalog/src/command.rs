@@ -52,7 +52,7 @@ pub struct CommandEnd {
     pub exit_code: Option<i64>,
     /// True if the command was killed by its timeout.
     pub timed_out: bool,
-    /// CommandEnd time in milliseconds since 1970.
+    /// End time in milliseconds since 1970.
     pub ended_at: i64,
 }
 
@@ -77,7 +77,7 @@ pub struct Command {
     pub timed_out: bool,
     /// Start time in milliseconds since 1970.
     pub started_at: i64,
-    /// CommandEnd time in milliseconds since 1970; `None` while the command runs.
+    /// End time in milliseconds since 1970; `None` while the command runs.
     pub ended_at: Option<i64>,
 }
 

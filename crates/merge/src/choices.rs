@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn choices_name_strategies_that_merge_cleanly() {
-        // Nothing but the CRDT merges two values of one field.
+        // Only the CRDT merges two values of one field.
         let input = of("a.json", ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]);
         let merged: Vec<_> =
             shown(&input).into_iter().filter(|(_, strategies, _)| !strategies.is_empty()).collect();
         assert!(matches!(&merged[..], [(_, strategies, _)] if strategies == &["crdt"]), "{merged:?}");
-        // Lines that were appended conflict as text, and would not as a log.
+        // Appended lines conflict as text, but not as a log.
         let input = of("a.txt", ["1\n", "1\n2\n", "1\n3\n"]);
         let expected = (vec![], vec!["log"], "1\n2\n3\n".to_owned());
         assert_eq!(shown(&input).last(), Some(&expected));

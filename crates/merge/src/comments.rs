@@ -95,7 +95,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// Returns the byte offset of `part`, which has to be a slice of `text`.
+/// Returns the byte offset of `part`, which must be a slice of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
@@ -154,7 +154,7 @@ impl<'a> ThreeComments<'a> {
         Some(Self { base, ours, theirs })
     }
 
-    /// Returns whether a merged document has every comment that a side added, at the value to which that side
+    /// Returns true if a merged document has every comment that a side added, at the value to which that side
     /// added it, and all comments that both sides kept.
     pub(crate) fn are_preserved_in(&self, found: &Comments<'_>) -> bool {
         let [in_found, in_base, in_ours, in_theirs] =

@@ -12,13 +12,13 @@ pub struct Conflict {
     pub strategy: &'static str,
     /// Reason of the conflict, as text for users.
     pub reason: String,
-    /// Conflicting parts of the file; empty if the conflict concerns the file as a whole.
+    /// Conflicting parts of the file; empty if the whole file is in conflict.
     #[serde(rename = "places", skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<ConflictLocation>,
 }
 
 impl Conflict {
-    /// Creates a conflict that concerns the file as a whole.
+    /// Creates a conflict of the whole file.
     pub fn whole(strategy: &'static str, reason: impl Into<String>) -> Self {
         Self { strategy, reason: reason.into(), locations: Vec::new() }
     }

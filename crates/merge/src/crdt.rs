@@ -3,8 +3,8 @@
 //! Agents edit plain JSON. The history of a version is an automerge document, which the caller stores. The
 //! differences between the base and theirs become operations on a fork of the history of the base, and that
 //! fork is merged into the history of ours. Actor ids are hashes of the changes, so that merging the same
-//! changes in any order, on any machine, gives the same bytes. Counters are the exception: equal increments by
-//! two sides are both applied.
+//! changes in any order, on any machine, gives the same bytes. Counters are the exception: equal increments
+//! by two sides are both applied.
 //!
 //! Merged files have a canonical format: sorted keys, indented by two spaces.
 
@@ -125,7 +125,7 @@ fn stored_history(history: Option<&[u8]>, version: &JsonValue, schema: &Schema) 
     (update::read(&document, schema).as_ref() == Some(version)).then_some(document)
 }
 
-/// Returns whether a history contains all changes of another.
+/// Returns true if a history contains all changes of another.
 fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
     other.get_heads().iter().all(|head| one.get_change_by_hash(head).is_some())
 }
@@ -141,8 +141,8 @@ fn extend_to(
     schema: &Schema,
     others: &BTreeSet<counters::SideId>,
 ) -> Result<AutoCommit, AutomergeError> {
-    // A history that already ends in this version is not changed: an operation would discard concurrent values
-    // that lost in this merge and may win in a later one.
+    // A history that already ends in this version is not changed: an operation would discard concurrent
+    // values that lost in this merge and may win in a later one.
     let current = update::read(&document, schema);
     if current.as_ref() == Some(version) {
         return Ok(document);
@@ -153,7 +153,7 @@ fn extend_to(
     }
     name.update(version.to_text().as_bytes());
     set_actor(&mut document, &name);
-    let (counters, wanted) = update::write(&mut document, current.as_ref(), version, schema)?;
+    let (counters, target) = update::write(&mut document, current.as_ref(), version, schema)?;
     commit(&mut document);
     let mut names = (0_u64..).map(|number| {
         let mut name = name.clone();
@@ -166,7 +166,7 @@ fn extend_to(
     };
     if let Some(name) = names.find(is_free) {
         set_actor(&mut document, &name);
-        counters.add_increments(&mut document, &wanted, &side_id(&name))?;
+        counters.add_increments(&mut document, &target, &side_id(&name))?;
         commit(&mut document);
     }
     Ok(document)

@@ -1,7 +1,7 @@
 //! Writer for merged documents, which combines the source text of both sides.
 //!
-//! For each container, one side is the template. Its text is split into children, each with the whitespace and
-//! comments that belong to it, and reassembled from the merged children:
+//! For each container, one side is the template. Its text is split into children, each with the whitespace
+//! and comments that belong to it, and reassembled from the merged children:
 //!
 //! ```text
 //! { // head⏎    // about a⏎  "a": 1 , // one⏎  "b": 2⏎}
@@ -146,8 +146,8 @@ impl<'d> Layout<'d> {
 
     /// Writes the text before a child. Starts a new line if the text before ends in a comment.
     fn push_lead(&self, out: &mut String, source: &SourceText<'d>, lead: &str, trailing: &str, like: usize) {
-        let sign = if self.syntax == Syntax::Json { "//" } else { "#" };
-        if trailing.contains(sign) && !lead.contains('\n') {
+        let prefix = if self.syntax == Syntax::Json { "//" } else { "#" };
+        if trailing.contains(prefix) && !lead.contains('\n') {
             out.push_str(source.end_of_line);
             out.push_str(&source.indent(like));
             out.push_str(lead.trim_start());
@@ -225,12 +225,12 @@ impl<'d> Layout<'d> {
         paste(out, &item, (other, node.start), (source, like));
     }
 
-    /// Returns whether a container is in block style, without brackets.
+    /// Returns true if a container is in block style, without brackets.
     fn is_block(&self, text: &str, node: &SyntaxNode<'_>) -> bool {
         self.syntax == Syntax::Yaml && !text[node.span.start..].starts_with(['{', '['])
     }
 
-    /// Returns whether a value can replace another one on the same line.
+    /// Returns true if a value can replace another one on the same line.
     fn is_inline(&self, text: &str, node: &SyntaxNode<'_>) -> bool {
         let written = &text[node.span.clone()];
         let is_block = || match node.value {
@@ -241,8 +241,8 @@ impl<'d> Layout<'d> {
     }
 }
 
-/// Returns whether a container is contiguous and its children are in order. A TOML table may be scattered over
-/// the document, even if its span begins and ends with a bracket.
+/// Returns true if a container is contiguous and its children are in order. A TOML table may be scattered
+/// over the document, even if its span begins and ends with a bracket.
 fn is_contiguous(text: &str, node: &SyntaxNode<'_>, is_block: bool) -> bool {
     let written = text.get(node.span.clone()).unwrap_or_default();
     let is_within = |open: char, close: char| written.starts_with(open) && written.ends_with(close);

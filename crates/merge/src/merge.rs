@@ -33,7 +33,7 @@ pub struct Decision {
 }
 
 impl FileMerge {
-    /// Returns whether there is no conflict, or a rule resolved it.
+    /// Returns true if there is no conflict, or a rule resolved it.
     pub fn is_resolved(&self) -> bool {
         self.conflict.is_none() || self.decided.is_some()
     }

@@ -1,10 +1,11 @@
 //! Strategy that merges Jupyter notebooks cell by cell.
 //!
 //! Running a notebook changes its file: outputs, execution counts, timestamps, the language version. If both
-//! sides ran it, they changed the same values, and without cell ids every cell that ran looks like a new array
-//! element. Therefore a merge has three steps:
+//! sides ran it, they changed the same values, and without cell ids every cell that ran looks like a new
+//! array element. Therefore a merge has three steps:
 //!
-//! 1. The cells of both sides are matched with the cells of the base ([`matching`]) and get names ([`names`]).
+//! 1. The cells of both sides are matched with the cells of the base ([`matching`]) and get names
+//! ([`names`]).
 //! 2. Cells that both sides changed are merged, and the result is written into the texts of both sides
 //!    ([`rewrite`]): sources are merged line by line, and results are taken from one side.
 //! 3. All other values are merged as JSON. Cells are identified by their names.
@@ -141,7 +142,7 @@ impl<'a> ParsedVersions<'a> {
         [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten()
     }
 
-    /// Returns whether a text is a notebook without new duplicates of cell ids. A merge of lines duplicates a
+    /// Returns true if a text is a notebook without new duplicates of cell ids. A merge of lines duplicates a
     /// cell that both sides moved.
     fn is_valid(&self, text: &[u8]) -> bool {
         let arena = Bump::new();

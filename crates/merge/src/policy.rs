@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
-use crate::file_type::BY_EXTENSION;
+use crate::file_type::STRATEGY_BY_EXTENSION;
 use crate::registry::{Strategies, UnknownStrategy};
 use crate::rule::{CrdtType, FileRule, OnConflict};
 
@@ -74,16 +74,16 @@ impl Policy {
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, default: FileRule::default() })
     }
 
-    /// Returns whether a rule depends on the author or time of a version.
+    /// Returns true if a rule depends on the author or time of a version.
     pub fn depends_on_author(&self) -> bool {
         let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.default]);
         all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
-    /// Returns whether a rule or a file extension selects a strategy that requires a review of every change.
+    /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
         let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
-        let mut used = named.chain(BY_EXTENSION.map(|(_, strategy)| strategy));
+        let mut used = named.chain(STRATEGY_BY_EXTENSION.map(|(_, strategy)| strategy));
         used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.requires_review()))
     }
 

@@ -19,7 +19,7 @@ impl Strategy for Binary {
     }
 }
 
-/// Strategy for files whose changes by theirs always need a review.
+/// Strategy for critical files: every change by theirs needs a review.
 pub(crate) struct Critical;
 
 impl Strategy for Critical {
@@ -76,7 +76,7 @@ fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
     let mut theirs = input.versions.theirs.strip_prefix(base)?;
     let mut content = base.to_vec();
     if !base.is_empty() && !base.ends_with(b"\n") {
-        // The last entry of the base has no line ending: an append has to add one first.
+        // The last entry of the base has no line ending: an append must add one first.
         let end = [&b"\n"[..], b"\r\n"].into_iter().find(|end| ours.starts_with(end))?;
         (ours, theirs) = (ours.strip_prefix(end)?, theirs.strip_prefix(end)?);
         content.extend_from_slice(end);

@@ -17,27 +17,27 @@ pub trait Strategy: Send + Sync {
         input.versions.of(side).to_vec()
     }
 
-    /// Returns the contents of [`Strategy::resolve`] in favour of ours and of theirs, which differ only in the
-    /// conflicts. `None` if the strategy merges lines.
+    /// Returns the contents of [`Strategy::resolve`] in favour of ours and of theirs, which differ only in
+    /// the conflicts. `None` if the strategy merges lines.
     fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
         let _ = (input, rule);
         None
     }
 
-    /// Returns whether the strategy also runs if only one side changed the file, or both made the same
+    /// Returns true if the strategy also runs if only one side changed the file, or both made the same
     /// change.
     fn is_always_run(&self) -> bool {
         false
     }
 
-    /// Returns whether equal changes of both sides are both applied, as for entries of a log. The strategy then
-    /// also runs if both sides have the same content.
+    /// Returns true if equal changes of both sides are both applied, as for entries of a log. The strategy
+    /// then also runs if both sides have the same content.
     fn is_cumulative(&self, rule: &FileRule) -> bool {
         let _ = rule;
         false
     }
 
-    /// Returns whether every change by theirs needs a review.
+    /// Returns true if every change by theirs needs a review.
     fn requires_review(&self) -> bool {
         false
     }

@@ -188,7 +188,7 @@ impl<'a> EditedSides<'a> {
     }
 }
 
-/// Returns whether a text parses to the merged value. The content of the arrays `ambiguous` may differ.
+/// Returns true if a text parses to the merged value. The content of the arrays `ambiguous` may differ.
 pub(crate) fn parses_to<F: Format>(
     text: &[u8],
     merged: Option<&MergedValue<'_>>,

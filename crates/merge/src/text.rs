@@ -2,9 +2,9 @@
 //!
 //! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
 //! overlap nor are adjacent are applied, equal changes are applied once, and all others are conflicts with
-//! three line ranges. The output is byte for byte that of `git merge-file` in every conflict style, with one
-//! exception: if both sides of a conflict are the same text, git resolves it in the style `merge` and shows it
-//! in the styles with a base. Here it is never a conflict.
+//! three line ranges. The output is identical to that of `git merge-file` in every conflict style, with one
+//! exception: if both sides of a conflict have the same text, git resolves it in the style `merge`, but reports
+//! a conflict in the styles `diff3` and `zdiff3`. Here it is never a conflict.
 
 mod changes;
 pub(crate) mod chunk;
@@ -24,7 +24,7 @@ use self::lines::Lines;
 pub use self::changes::{DiffLimitExceeded, DiffLimits};
 pub use self::render::{Labels, Style};
 
-/// Conflicting lines. Ranges count from 0.
+/// Conflicting lines, as ranges of line numbers that start at 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineConflict {
     /// Lines in the base.
@@ -42,7 +42,7 @@ pub enum Favor {
     Ours,
     /// Takes the lines of theirs.
     Theirs,
-    /// Takes the lines of ours, then those of theirs.
+    /// Takes the lines of ours, followed by the lines of theirs.
     Union,
 }
 
@@ -64,17 +64,17 @@ impl<'a> TextMerge<'a> {
         limits: DiffLimits,
     ) -> Result<Self, DiffLimitExceeded> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
-        let [by_ours, by_theirs] = diff_sides(&base, [&ours, &theirs], limits)?;
+        let [our_changes, their_changes] = diff_sides(&base, [&ours, &theirs], limits)?;
         let mut text = Self { base, ours, theirs, chunks: Vec::new() };
-        text.chunks = text.combine(&by_ours, &by_theirs);
-        text.resolve_equal();
+        text.chunks = text.combine(&our_changes, &their_changes);
+        text.resolve_equal_sides();
         Ok(text)
     }
 
     /// Resolves conflicts in which both sides have the same lines.
-    fn resolve_equal(&mut self) {
+    fn resolve_equal_sides(&mut self) {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
-            if self.ours.equal(&chunk.ours, &self.theirs, &chunk.theirs) {
+            if self.ours.range_equals(&chunk.ours, &self.theirs, &chunk.theirs) {
                 chunk.kind = ChunkKind::Both;
             }
         }
@@ -104,7 +104,7 @@ impl<'a> TextMerge<'a> {
                     right.next();
                 }
                 (Some(a), Some(b)) => {
-                    if a.base != b.base || !self.ours.equal(&a.side, &self.theirs, &b.side) {
+                    if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
                         let in_ours = widen_range(&a.side, &a.base, &base);
                         let in_theirs = widen_range(&b.side, &b.base, &base);
@@ -117,14 +117,14 @@ impl<'a> TextMerge<'a> {
                         left.next();
                     }
                 }
-                // Unreachable: with changes left on one side only, one of the first two cases applies.
+                // Unreachable: if only one side has changes left, one of the first two arms matches.
                 (None, Some(_)) | (Some(_), None) => return chunks.0,
             }
         }
     }
 
-    /// Returns the shift of lines between the base and a side before the change `next`, or at the end of the
-    /// text if there is none.
+    /// Returns the difference between line numbers of a side and of the base before the change `next`, or at
+    /// the end of the text if there is no next change.
     fn offset(&self, side: &Lines<'_>, next: Option<&LineChange>) -> isize {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
     }
@@ -134,12 +134,12 @@ impl<'a> TextMerge<'a> {
         &self.chunks
     }
 
-    /// Returns whether there are no conflicts.
+    /// Returns true if there are no conflicts.
     pub fn is_clean(&self) -> bool {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
-    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all changes.
+    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them.
     #[must_use]
     pub fn with_all_in_conflict(mut self) -> Self {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
@@ -170,8 +170,7 @@ impl<'a> TextMerge<'a> {
         render::resolve(self, favor)
     }
 
-    /// Returns the merged text with conflict markers, and the number of conflicts, which depends on the
-    /// style.
+    /// Returns the merged text with conflict markers, and the number of conflicts. Both depend on the style.
     pub fn render(&self, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
         render::render_with_markers(self, style, labels)
     }
@@ -183,9 +182,9 @@ fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
     at(base.start)..at(base.end)
 }
 
-/// Extends a range of lines of a side to a larger range of the base. If that range includes an earlier change
-/// of the side, the start is too large. The chunk is then merged into the previous chunk, and its start is not
-/// used.
+/// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier
+/// change of the side, the start of the result is wrong. It is not used, because the chunk is then merged into
+/// the previous one.
 fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }

@@ -93,8 +93,8 @@ impl Encoding {
             Self::Utf16Big => u16::from_be_bytes([pair[0], pair[1]]),
             _ => u16::from_le_bytes([pair[0], pair[1]]),
         };
-        let letters: Result<String, _> = char::decode_utf16(text.chunks_exact(2).map(unit)).collect();
-        letters.map(String::into_bytes).map_err(|_| "a version is not valid UTF-16".to_owned())
+        let decoded: Result<String, _> = char::decode_utf16(text.chunks_exact(2).map(unit)).collect();
+        decoded.map(String::into_bytes).map_err(|_| "a version is not valid UTF-16".to_owned())
     }
 
     fn encode(self, text: Vec<u8>) -> Vec<u8> {

@@ -257,7 +257,7 @@ impl<'d> Writer<'d, '_> {
         Some(())
     }
 
-    /// Returns whether a member keeps its position in the template. A member that changes from value to table
+    /// Returns true if a member keeps its position in the template. A member that changes from value to table
     /// or back is removed and inserted.
     fn keeps_position(&self, side: Side, node: &SyntaxNode<'d>, part: &Part<'d>) -> bool {
         let is_value = |node: &SyntaxNode<'_>| {

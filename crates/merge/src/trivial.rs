@@ -3,7 +3,7 @@
 use crate::file::Input;
 
 /// Returns the merged content if one side changed nothing, or both sides are equal. If `is_cumulative`, equal
-/// changes of both sides have to be merged by the strategy.
+/// changes of both sides must be merged by the strategy.
 pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
     let versions = &input.versions;
     let are_equal = versions.ours == versions.theirs && !is_cumulative;

@@ -26,7 +26,7 @@ pub(crate) struct Document<'a> {
 
 impl<'a> Document<'a> {
     /// Returns the source text of a span; empty if the span is out of range.
-    pub(crate) fn written(&self, span: &Range<usize>) -> &'a str {
+    pub(crate) fn source_text(&self, span: &Range<usize>) -> &'a str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
@@ -89,12 +89,12 @@ impl PartialEq for SyntaxNode<'_> {
     }
 }
 
-/// Returns whether two members have the same key.
+/// Returns true if two members have the same key.
 pub(crate) fn has_duplicate_key(members: &[SyntaxNode<'_>]) -> bool {
     if members.len() > named_children::LINEAR_SEARCH_MAX {
         return NamedChildren::by_key(members).has_duplicates();
     }
-    let is_before =
+    let sorts_before =
         |(at, node): (usize, &SyntaxNode<'_>)| members[..at].iter().any(|before| before.key == node.key);
-    members.iter().enumerate().any(is_before)
+    members.iter().enumerate().any(sorts_before)
 }

@@ -1,7 +1,7 @@
-//! Content of files, through a small cache of chunks and a worker that reads ahead of sequential readers.
+//! Reading of file content through a small cache of chunks, with a read-ahead thread.
 //!
-//! The kernel caches file content, so this cache only bridges the difference between chunks and the kernel's
-//! reads: a chunk that two reads share is read once, and the next chunk is already loaded.
+//! The kernel caches file content. This cache only avoids loading a chunk once for each of the kernel's
+//! smaller reads, and holds the chunks that were read ahead.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -15,15 +15,15 @@ use crate::content::{Content, PieceRange};
 
 /// Size of the cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
-/// Number of bytes that are fetched ahead of a sequential reader.
+/// Number of bytes that are read ahead of a sequential reader.
 const READ_AHEAD: u64 = 2 << 20;
-/// Maximum number of chunks that are queued for the worker; more are not fetched ahead.
+/// Maximum number of chunks in the queue of the read-ahead thread; further chunks are not read ahead.
 const QUEUE_MAX: usize = 64;
 
-/// Bytes of a file: part of a cached chunk, or assembled.
+/// Bytes of a file: a range of a chunk, or a copy assembled from several chunks.
 pub(crate) enum Bytes {
     Shared(Arc<Vec<u8>>, Range<usize>),
-    Own(Vec<u8>),
+    Owned(Vec<u8>),
 }
 
 impl Deref for Bytes {
@@ -32,7 +32,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Shared(chunk, range) => &chunk[range.clone()],
-            Self::Own(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
         }
     }
 }
@@ -40,7 +40,7 @@ impl Deref for Bytes {
 /// Reader of content with read-ahead.
 pub(crate) struct Reader {
     cache: Arc<Cache>,
-    /// Dropped when the reader ends, which ends the worker.
+    /// Queue of the read-ahead thread, which ends when this is dropped.
     ahead: Option<SyncSender<ChunkId>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -62,7 +62,7 @@ impl Reader {
     pub(crate) fn read(&self, content: &Content, offset: u64, len: u64) -> Result<Bytes> {
         let end = offset.saturating_add(len).min(content.size());
         if offset >= end {
-            return Ok(Bytes::Own(Vec::new()));
+            return Ok(Bytes::Owned(Vec::new()));
         }
         let sequential = content.record_read(offset, end);
         let bytes = self.read_pieces(content, offset..end)?;
@@ -89,13 +89,13 @@ impl Reader {
             out.reserve_exact((wanted.end - wanted.start) as usize - out.len());
             out.extend_from_slice(&chunk[range]);
         }
-        Ok(Bytes::Own(out))
+        Ok(Bytes::Owned(out))
     }
 
     /// Reads a chunk and checks its length.
     fn chunk_of(&self, id: ChunkId, piece: &PieceRange, wanted: usize) -> Result<Arc<Vec<u8>>> {
         let len = piece.range.end - piece.range.start;
-        // A chunk that is read as a whole will be in the kernel's cache the next time.
+        // After a read of the whole chunk, the kernel has it in its cache.
         let chunk = if wanted as u64 == len { self.cache.get_uncached(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
             let source = DecodeError("its length differs from the file's");
@@ -119,13 +119,13 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.ahead.take());
         if let Some(worker) = self.worker.take() {
-            // A panic of the worker was already printed, and only affects speed.
+            // A panic of the thread was already printed, and only disables read-ahead.
             drop(worker.join());
         }
     }
 }
 
-/// Cache of chunks. A chunk that several threads need at once is read once.
+/// Cache of chunks. Threads that need the same chunk at once load it only once.
 struct Cache {
     store: Store,
     state: Mutex<State>,
@@ -167,7 +167,7 @@ impl Cache {
         let mut state = self.lock();
         match &read {
             Ok(chunk) => state.insert(id, Arc::clone(chunk)),
-            // Waiting threads retry on their own.
+            // Each waiting thread retries.
             Err(_) => drop(state.chunks.remove(&id)),
         }
         drop(state);

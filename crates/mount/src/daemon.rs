@@ -34,7 +34,7 @@ const LOG: &str = "lazy-mount.log";
 const LOG_MAX: u64 = 1 << 20;
 
 /// Mounts the store in `store` on `mountpoint`, served by a separate process, and returns when the mount
-/// answers. `command` must call [`daemon_main`] with the arguments that are added to it here.
+/// responds. `command` must call [`daemon_main`] with the arguments that are added to it here.
 pub fn spawn_daemon(
     mut command: Command,
     store: &Path,
@@ -42,7 +42,7 @@ pub fn spawn_daemon(
     options: &MountOptions,
 ) -> Result<(), MountError> {
     let failed = |error| MountError::io("start the daemon of the lazy mount", error);
-    // Errors with either are detected here, where they have a type.
+    // Checked here because errors of the daemon are only text.
     let store = Store::open(store)?;
     let mountpoint = mountpoint::prepare(mountpoint)?;
     let output = command

@@ -1,5 +1,5 @@
-//! Inodes in memory. They hold only the data that is needed to answer requests, because there is one for every
-//! file that the kernel remembers.
+//! Inodes in memory. They hold only the data that is needed to answer requests, because there is one for
+//! every file that the kernel remembers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -102,10 +102,10 @@ impl Inode {
         }
     }
 
-    /// Creates the inode of a name at the root that points to a snapshot.
-    pub(crate) fn alias(name: &[u8], target: &SnapshotId) -> Self {
+    /// Creates the inode of a symlink at the root that points to a snapshot.
+    pub(crate) fn root_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self {
-            identity: Identity::of_alias(name, target),
+            identity: Identity::of_symlink(name, target),
             body: Body::Symlink(target.to_string().into_bytes().into()),
             mode: 0o777,
             linked: false,
@@ -129,13 +129,13 @@ impl Inode {
             blocks: stored.div_ceil(512),
             nlink: if self.linked { 2 } else { 1 },
             size,
-            ..plain_attributes(number, kind, self.mode & owner.mode_bits, self.modified, owner)
+            ..attributes_without_content(number, kind, self.mode & owner.mode_bits, self.modified, owner)
         }
     }
 }
 
 /// Returns the attributes of a file without content.
-pub(crate) fn plain_attributes(
+pub(crate) fn attributes_without_content(
     number: u64,
     kind: FileType,
     mode: u16,

@@ -73,8 +73,8 @@ impl LazyMount {
         Ok(())
     }
 
-    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Existing users are served
-    /// until they are done.
+    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Open files are served
+    /// until they are closed.
     pub fn serve_until_stopped(self) -> Result<(), MountError> {
         let mut signals =
             Signals::new([SIGTERM, SIGINT]).map_err(|error| MountError::io("wait for signals", error))?;
@@ -100,7 +100,7 @@ fn session_config(options: &MountOptions) -> Config {
     let threads = options.threads.map_or(processors.clamp(2, THREADS_MAX), NonZero::get);
     let mut config = Config::default();
     config.n_threads = Some(threads);
-    config.clone_fd = device::can_open_more();
+    config.clone_fd = device::can_open_device();
     config
 }
 
@@ -115,7 +115,7 @@ impl Drop for MountGuard {
         if !self.mounted {
             return;
         }
-        // By now the mount is dead, unless it was unmounted and another one mounted.
+        // The mount is dead, unless it was unmounted and another one was mounted.
         if matches!(mountpoint::mount_state(&self.path), Ok(MountState::Dead { .. }))
             && let Err(error) = mountpoint::detach(&self.path)
         {

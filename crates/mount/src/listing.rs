@@ -41,7 +41,7 @@ impl Listings {
             entries -= oldest.entries.len();
             removed.push(oldest);
         }
-        // Inodes may be the last of their snapshot: unpin it only after the lock is released.
+        // Dropping the last inode of a snapshot unpins it, which must not happen under the lock.
         drop(cached);
     }
 

@@ -1,4 +1,4 @@
-//! Error reporting: each distinct error is printed once, to the standard error of the serving process.
+//! Error reporting: prints each distinct error once, to the standard error of the serving process.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -9,15 +9,15 @@ use workspace_state::StoreError;
 /// Maximum number of distinct errors that are printed.
 const REPORTED_MAX: usize = 1000;
 
-/// Converts store errors to FUSE errors, and prints each of them once.
+/// Converts store errors to errnos, and prints each distinct error once.
 #[derive(Default)]
 pub(crate) struct Reporter {
     reported: Mutex<HashSet<String>>,
 }
 
 impl Reporter {
-    /// Returns the FUSE error for a failed operation, after printing it.
-    pub(crate) fn failed(&self, error: &StoreError) -> Errno {
+    /// Prints an error, unless it was printed before, and returns the errno for the kernel.
+    pub(crate) fn report(&self, error: &StoreError) -> Errno {
         let message = error.to_string();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < REPORTED_MAX && reported.insert(message.clone()) {

@@ -1,7 +1,7 @@
-//! Root directory of the mount: snapshots by id, and names that point to them.
+//! Root directory of the mount: snapshots by id, and symlinks to them for references and prefixes of ids.
 //!
-//! It is the only directory that changes. A snapshot that was looked up stays valid, because it is pinned;
-//! missing names may appear and references may move, so the kernel must not cache these.
+//! It is the only directory that changes. The kernel may cache a lookup of a snapshot, because the lookup
+//! pins it. It must not cache missing names and references, which may appear or change.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Root {
 /// Entry of the root directory.
 pub(crate) enum RootEntry {
     Snapshot(Inode),
-    Alias(Inode),
+    Symlink(Inode),
 }
 
 impl Root {
@@ -39,28 +39,29 @@ impl Root {
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
-            Resolution::One(id) => Ok(Some(RootEntry::Alias(Inode::alias(name, &id)))),
+            Resolution::One(id) => Ok(Some(RootEntry::Symlink(Inode::root_symlink(name, &id)))),
             Resolution::None | Resolution::Ambiguous(_) => Ok(None),
         }
     }
 
-    /// Lists the root. References come first: new snapshots are then appended and do not shift the entries
-    /// that a reader has yet to see.
+    /// Lists the root. References come first, so that a new snapshot is appended and does not shift the
+    /// offsets of a listing in progress.
     pub(crate) fn list(&self) -> Result<Listing> {
         let references = self.store.references()?;
-        let aliases = references
+        let symlinks = references
             .iter()
             .filter(|(name, _)| !name.contains('/') && canonical_id(name).is_none())
-            .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::alias(name.as_bytes(), id))));
+            .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::root_symlink(name.as_bytes(), id))));
         let snapshots = self.store.snapshots()?;
         let snapshots = snapshots.iter().map(|snapshot| {
             (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::of_unused_snapshot(snapshot)))
         });
-        Ok(Listing { entries: aliases.chain(snapshots).collect() })
+        Ok(Listing { entries: symlinks.chain(snapshots).collect() })
     }
 }
 
-/// Parses an id in its canonical form: other spellings are not names of the directory.
+/// Parses an id in its canonical form. Other spellings are rejected, because they are not entries of the
+/// root.
 fn canonical_id(text: &str) -> Option<SnapshotId> {
     text.parse().ok().filter(|id: &SnapshotId| id.to_string() == text)
 }

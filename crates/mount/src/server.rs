@@ -1,4 +1,4 @@
-//! Answers to FUSE requests, independent of the protocol (`filesystem.rs`).
+//! Responses to FUSE requests, independent of the protocol (`filesystem.rs`).
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,13 @@ use workspace_state::{Node, Store, StoreError, Timestamp, Tree};
 
 use crate::chunks::{Bytes, Reader};
 use crate::identity::Identity;
-use crate::inode::{Body, Directory, Inode, Owner, plain_attributes};
+use crate::inode::{Body, Directory, Inode, Owner, attributes_without_content};
 use crate::listing::{Listing, Listings};
 use crate::options::MountOptions;
 use crate::report::Reporter;
 use crate::requests::Requests;
 use crate::root::{Root, RootEntry};
-use crate::table::Table;
+use crate::table::InodeTable;
 use crate::xattrs::XattrNames;
 
 /// Inode number of the root.
@@ -37,7 +37,7 @@ pub(crate) type FuseResult<T> = Result<T, Errno>;
 pub(crate) struct FuseServer {
     pub(crate) store: Store,
     root: Root,
-    pub(crate) table: Table,
+    pub(crate) table: InodeTable,
     listings: Listings,
     reader: Reader,
     reporter: Reporter,
@@ -63,7 +63,7 @@ impl FuseServer {
             root: Root::new(store.clone(), pin_owner),
             reader: Reader::new(store.clone())?,
             store,
-            table: Table::default(),
+            table: InodeTable::default(),
             listings: Listings::default(),
             reporter: Reporter::default(),
             requests,
@@ -78,8 +78,8 @@ impl FuseServer {
         })
     }
 
-    fn failed(&self, error: &StoreError) -> Errno {
-        self.reporter.failed(error)
+    fn report(&self, error: &StoreError) -> Errno {
+        self.reporter.report(error)
     }
 
     fn inode(&self, number: INodeNo) -> FuseResult<Arc<Inode>> {
@@ -109,7 +109,7 @@ impl FuseServer {
         }
         let parent = self.inode(parent)?;
         let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
-        match self.find_in(&parent, directory, name).map_err(|error| self.failed(&error))? {
+        match self.find_in(&parent, directory, name).map_err(|error| self.report(&error))? {
             Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
             None => Ok((negative_entry(self.owner), TTL_FOREVER)),
         }
@@ -120,9 +120,9 @@ impl FuseServer {
         if let Some(inode) = known.and_then(|identity| self.table.snapshot_root(identity)) {
             return Ok((self.register(&inode), TTL_FOREVER));
         }
-        match self.root.find(name).map_err(|error| self.failed(&error))? {
+        match self.root.find(name).map_err(|error| self.report(&error))? {
             Some(RootEntry::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
-            Some(RootEntry::Alias(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
+            Some(RootEntry::Symlink(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
             None => Err(Errno::ENOENT),
         }
     }
@@ -143,12 +143,13 @@ impl FuseServer {
         if number.0 == ROOT {
             self.requests.add();
             // The time changes with every request, so that a cached listing is not used again.
-            let attributes = plain_attributes(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
+            let attributes =
+                attributes_without_content(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
             return Ok((attributes, TTL_FOREVER));
         }
         let inode = self.inode(number)?;
-        let keep = if matches!(inode.body, Body::UnusedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
-        Ok((inode.attributes(number.0, self.owner), keep))
+        let ttl = if matches!(inode.body, Body::UnusedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
+        Ok((inode.attributes(number.0, self.owner), ttl))
     }
 
     fn listing(&self, number: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
@@ -161,7 +162,7 @@ impl FuseServer {
             return Ok(listing);
         }
         let Body::Directory(directory) = &inode.body else { return Err(Errno::ENOTDIR) };
-        let listing = self.list(&inode, directory).map_err(|error| self.failed(&error))?;
+        let listing = self.list(&inode, directory).map_err(|error| self.report(&error))?;
         let listing = Arc::new(listing);
         self.listings.insert(number.0, &listing);
         Ok(listing)
@@ -173,7 +174,7 @@ impl FuseServer {
         {
             return Ok(listing);
         }
-        let listing = Arc::new(self.root.list().map_err(|error| self.failed(&error))?);
+        let listing = Arc::new(self.root.list().map_err(|error| self.report(&error))?);
         self.listings.insert(ROOT, &listing);
         // The kernel keeps listings as long as the directory's time is unchanged. Invalidating the attributes
         // makes it request the time, which is then another one, so that the next listing is requested again.
@@ -198,8 +199,8 @@ impl FuseServer {
         Ok(Listing { entries: entries.collect() })
     }
 
-    /// Calls `add` with the entries of a directory from `offset` on, until it returns true because the buffer is
-    /// full.
+    /// Calls `add` with the entries of a directory from `offset` on, until it returns true because the buffer
+    /// is full.
     pub(crate) fn for_each_entry(
         &self,
         number: INodeNo,
@@ -209,7 +210,7 @@ impl FuseServer {
         let listing = self.listing(number, offset)?;
         let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
         for (at, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if add(at + 1, name, ListingEntry::Dots(number)) {
+            if add(at + 1, name, ListingEntry::DotEntry(number)) {
                 return Ok(());
             }
         }
@@ -230,14 +231,14 @@ impl FuseServer {
         let inode = self.inode(number)?;
         match &inode.body {
             Body::File { content, .. } => {
-                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.failed(&error))
+                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.report(&error))
             }
             Body::Directory(_) | Body::UnusedSnapshot => Err(Errno::EISDIR),
             Body::Symlink(_) => Err(Errno::EINVAL),
         }
     }
 
-    pub(crate) fn target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
+    pub(crate) fn symlink_target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
         match &self.inode(number)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL),
@@ -286,11 +287,11 @@ impl FuseServer {
 #[derive(Clone, Copy)]
 pub(crate) enum ListingEntry<'a> {
     /// The directory or its parent, by inode number; the kernel does not count these as lookups.
-    Dots(u64),
+    DotEntry(u64),
     Inode(&'a Arc<Inode>),
 }
 
 /// Returns the attributes of a negative entry, which the kernel caches.
 fn negative_entry(owner: Owner) -> FileAttr {
-    plain_attributes(0, FileType::RegularFile, 0, Timestamp(0), owner)
+    attributes_without_content(0, FileType::RegularFile, 0, Timestamp(0), owner)
 }

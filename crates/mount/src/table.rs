@@ -8,7 +8,7 @@ use crate::inode::{Body, Inode};
 
 /// Inodes by number. An inode stays in the table until the kernel has forgotten all its lookups.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct InodeTable {
     slots: Mutex<HashMap<u64, Slot>>,
 }
 
@@ -18,7 +18,7 @@ struct Slot {
     lookups: u64,
 }
 
-impl Table {
+impl InodeTable {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -27,7 +27,7 @@ impl Table {
         self.lock().get(&number).map(|slot| Arc::clone(&slot.inode))
     }
 
-    /// Returns the root of a snapshot that is in use.
+    /// Returns the root inode of a snapshot; `None` if the snapshot is not in use.
     pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
         let slot = slots.get(&number_of(&slots, snapshot))?;
@@ -55,10 +55,10 @@ impl Table {
         if slot.lookups > 0 {
             return false;
         }
-        let gone = slots.remove(&number);
+        let removed = slots.remove(&number);
         drop(slots);
-        // May be the last of its snapshot, which is unpinned then: only after the lock is released.
-        drop(gone);
+        // Dropping the last inode of a snapshot unpins it, which must not happen under the lock.
+        drop(removed);
         true
     }
 
@@ -68,7 +68,8 @@ impl Table {
     }
 }
 
-/// Returns the number of an inode, or the one it should get: the first free one from its preferred number on.
+/// Returns the inode number of an identity: the assigned one, or else the first free number from its
+/// preferred number on.
 fn number_of(slots: &HashMap<u64, Slot>, identity: Identity) -> u64 {
     let mut number = identity.inode_number();
     while slots.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
@@ -83,12 +84,12 @@ mod tests {
     use workspace_state::SnapshotId;
 
     fn inode(name: &str) -> Arc<Inode> {
-        Arc::new(Inode::alias(name.as_bytes(), &SnapshotId::from_bytes([7; 16])))
+        Arc::new(Inode::root_symlink(name.as_bytes(), &SnapshotId::from_bytes([7; 16])))
     }
 
     #[test]
     fn an_inode_keeps_its_number_until_it_is_forgotten() {
-        let table = Table::default();
+        let table = InodeTable::default();
         let number = table.add_lookup(&inode("a"));
         assert_eq!(table.add_lookup(&inode("a")), number);
         assert_ne!(table.add_lookup(&inode("b")), number);
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn another_inode_with_the_same_number_gets_the_next_one() {
-        let table = Table::default();
+        let table = InodeTable::default();
         let (a, b) = (inode("a"), inode("b"));
         let taken = b.identity.inode_number();
         table.lock().insert(taken, Slot { inode: a, lookups: 1 });

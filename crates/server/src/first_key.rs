@@ -17,7 +17,7 @@ fn prefix(node: &str) -> String {
     format!("{PREFIX}{node}-")
 }
 
-/// KeyOrigin of the first key.
+/// Origin of the first key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOrigin {
     /// Setting `API_KEY`.

@@ -1,12 +1,11 @@
-//! Tar archives: a snapshot as a stream that other tools read, and back.
+//! Tar archives: export of snapshots, import as snapshots, and extraction into directories.
 //!
-//! Archives are written in the pax format: long names, times in nanoseconds, user extended attributes
-//! (`SCHILY.xattr.`), hard links by link label, and holes (GNU sparse format 1.0).
+//! Archives are written in the pax format, with long names, times in nanoseconds, `user.*` extended attributes
+//! (`SCHILY.xattr.`), hard links and holes (GNU sparse format 1.0).
 //!
-//! Imported archives may be hostile: everything goes into a [`VirtualTree`](crate::VirtualTree), so nothing
-//! outside the new snapshot can be reached, and an archive that tries is refused as a whole. An [`Extractor`]
-//! writes an archive into a directory of the file system, for all callers that unpack one. [`ArchiveLimits`]
-//! bound both.
+//! Imported archives are not trusted. An import writes only to a [`VirtualTree`](crate::VirtualTree), and
+//! rejects an archive with any member that would be outside of it. An [`Extractor`] writes archives into a
+//! directory of the file system. [`ArchiveLimits`] apply to both.
 
 mod block;
 mod error;
@@ -28,7 +27,7 @@ pub use import::{ImportOptions, ImportReport, SkippedMember, import_tar};
 pub use limits::{ArchiveLimits, MemoryBudget};
 pub use list::{ListedFile, list_tar};
 
-/// Reads an archive as an import does and keeps nothing, for [`crate::testing`].
+/// Parses an archive like an import and discards its content, for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> error::Result<()> {
     let mut reader = reader::Reader::new(&mut bytes, crate::cancel::Cancel::new());

@@ -179,8 +179,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves the buffer into a bulk pack. The write happens outside the lock, so other threads can add
-    /// objects meanwhile.
+    /// Moves the buffer into a bulk pack. The lock is not held during the write, so other threads
+    /// can add objects.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;

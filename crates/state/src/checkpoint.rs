@@ -1,6 +1,6 @@
 //! Checkpoints: the whole state of the records, at the start of a new log.
 //!
-//! Commit records before a checkpoint are not needed any more: a rebuild of the index starts at the last
+//! Commit records before a checkpoint are no longer needed: a rebuild of the index starts at the last
 //! complete checkpoint, and garbage collection can delete older packs.
 
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{PinId, SnapshotId};
 use crate::index::Index;
-use crate::log::{LogAppend, create_log};
+use crate::log::{LogAppend, create_log_pack};
 use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord};
 use crate::log_state::LogState;
 use crate::pack::Packs;
@@ -53,7 +53,7 @@ fn write_within(
     origin: CheckpointOrigin,
 ) -> Result<LogState> {
     let first_unused = state.next_pack;
-    // Parts left by a killed process must not be taken for parts of this checkpoint.
+    // Parts left by a killed process must not be mistaken for parts of this checkpoint.
     remove_from(packs, first_unused)?;
     let written = write_parts(limits, packs, index, txn, state, origin);
     if written.is_err() {
@@ -85,7 +85,7 @@ fn write_parts(
     mut state: LogState,
     origin: CheckpointOrigin,
 ) -> Result<(LogState, Vec<u32>)> {
-    create_log(packs, &mut state)?;
+    create_log_pack(packs, &mut state)?;
     let logs = vec![state.pack];
     let mut parts =
         CheckpointWriter { limits, packs, state, logs, origin, number: 0, changes: Vec::new(), bytes: 0 };
@@ -124,7 +124,7 @@ impl CheckpointWriter<'_> {
     fn write_part(&mut self, is_last: bool) -> Result<()> {
         if self.state.end >= self.limits.log {
             self.sync()?;
-            create_log(self.packs, &mut self.state)?;
+            create_log_pack(self.packs, &mut self.state)?;
             self.logs.push(self.state.pack);
         }
         let is_first = self.number == 0;

@@ -152,7 +152,7 @@ impl Inner {
         if synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (is_single, pack) = (group.len() == 1, state.pack);
+        let (is_only_request, pack) = (group.len() == 1, state.pack);
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
@@ -163,7 +163,7 @@ impl Inner {
                 continue;
             }
             let base = append.end();
-            append.take(&mut request.objects.buffer, is_single);
+            append.append_encoded(&mut request.objects.buffer, is_only_request);
             results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }
@@ -296,7 +296,7 @@ impl Inner {
             objects
                 .extend(pack.objects.iter().map(|object| ((object.kind, object.id), pack.location(object))));
         }
-        // In key order LMDB fills its pages one after the other, completely.
+        // In key order, LMDB fills each page before it starts the next.
         objects.sort_unstable_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.index.put_object(txn, &object, location)?;

@@ -1,4 +1,4 @@
-//! The queue in which threads wait for their commits, or for their turn to commit a group.
+//! Commit queue: threads wait here until their request is committed, or until they lead a group commit.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -8,7 +8,8 @@ use crate::log_record::Change;
 use crate::mutex::lock;
 use crate::new_objects::NewObjects;
 
-/// Queue of the commits of this process. At most one thread at a time leads: it commits the requests of all.
+/// Commit queue of this process. At most one thread at a time is the leader, which commits all queued
+/// requests.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
@@ -38,8 +39,7 @@ pub(crate) struct CommitWaiter {
 #[derive(Default)]
 struct WaiterState {
     status: WaiterStatus,
-    /// Set while the thread sleeps: notifying takes a system call, so threads that are awake are not
-    /// notified.
+    /// Set while the thread sleeps. A thread that is awake is not notified, to save the system call.
     is_sleeping: bool,
 }
 
@@ -65,7 +65,7 @@ impl CommitWaiter {
         }
     }
 
-    /// Returns the result, or `None` if this thread must lead.
+    /// Waits for the result; `None` if this thread must lead.
     pub(crate) fn wait(&self) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {

@@ -52,7 +52,7 @@ impl Store {
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
         let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
-        self.with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     /// Resolves a reference, a snapshot id, or an unambiguous prefix of an id.

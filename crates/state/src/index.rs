@@ -22,9 +22,8 @@ use crate::platform;
 use crate::record::Kind;
 use crate::unsettled_cache::UnsettledCache;
 
-/// Address space of the index in bytes, not memory or disk. Every process uses the same size, whatever the
-/// index holds: a process that maps less than another one has written could not read until it reopens the
-/// store.
+/// Address space of the index in bytes, not memory or disk. Every process uses the same size: a process that
+/// maps less than another one has written cannot read the rest until it reopens the store.
 const MAP_SIZE: usize = 1 << 40;
 /// Smallest address space to try, in bytes.
 const MAP_SIZE_MIN: usize = 1 << 30;
@@ -302,10 +301,10 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
         // SAFETY: without sync a machine crash can leave the file inconsistent; the trust marker makes the
-        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks nobody may
-        // write, which `Access::ReadOnly` requires of its caller.
+        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks, no process
+        // may write, which `Access::ReadOnly` requires of its caller.
         unsafe { options.flags(flags) };
-        // SAFETY: the directory belongs to the store; nobody but LMDB writes or truncates the file while the store's
+        // SAFETY: the directory belongs to the store; only LMDB writes or truncates the file while the store's
         // lock is held.
         unsafe { options.open(directory) }
     });
@@ -338,7 +337,7 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     if meta.blocks() * 512 >= LOCK_FILE_LEN {
         return Ok(());
     }
-    match platform::reserve(&file, 0, LOCK_FILE_LEN) {
+    match platform::preallocate(&file, 0, LOCK_FILE_LEN) {
         // The file is empty, so nothing is overwritten.
         Err(Errno::OPNOTSUPP) if meta.len() == 0 => {
             file.write_all_at(&[0; LOCK_FILE_LEN as usize], 0).context("write", &path)
@@ -378,7 +377,7 @@ impl DataFile {
             return Ok(());
         }
         // Never shrinks the file, even if other processes extend it at the same time.
-        match platform::reserve(&self.file, is, should - is) {
+        match platform::preallocate(&self.file, is, should - is) {
             Err(Errno::OPNOTSUPP) => {
                 let _alone = self.env.write_txn()?;
                 let (is, should) = self.lengths().context("stat", path)?;
@@ -402,7 +401,7 @@ impl DataFile {
     }
 }
 
-/// Reports a full disk as such: LMDB turns a short write into a plain I/O error.
+/// Converts an I/O error of LMDB to a full disk if little space is free: LMDB reports a short write as `EIO`.
 fn report_full_disk(error: heed::Error, directory: &Path) -> StoreError {
     match &error {
         heed::Error::Io(source) if is_disk_full(source, directory) => StoreError::Io {

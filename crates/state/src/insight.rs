@@ -1,7 +1,7 @@
 //! Insight diff: the differences between two trees with line counts and risk notes.
 //!
-//! It serves searches that reward or punish steps, and users who review the work of an agent. It is plain data
-//! with stable codes (`report.rs`).
+//! It is input for the reward function of a search, and for users who review the work of an agent. It is
+//! plain data with stable codes (`report.rs`).
 
 mod lines;
 mod report;
@@ -25,15 +25,15 @@ pub use report::{
 };
 pub use secrets::SecretPattern;
 
-/// Number of lost lines above which the deletion is large, if they are more than half of the file.
+/// Number of deleted lines above which a deletion counts as large, if they are more than half of the file.
 const LARGE_DELETION_LINES: u64 = 200;
-/// Number of removed files above which the deletion is large.
+/// Number of removed files above which a deletion counts as large.
 const LARGE_DELETION_FILES: u64 = 100;
-/// Maximum number of notes of one kind about one entry.
-const NOTES_MAX: usize = 100;
+/// Maximum number of risk notes of one kind about one entry.
+const NOTES_PER_ENTRY_MAX: usize = 100;
 
-/// Compares two trees and assesses the differences. Reads the content of files that differ, up to
-/// [`LINE_DIFF_MAX`] bytes each.
+/// Compares two trees and looks for risks in the differences. Reads the content of differing files of up to
+/// [`LINE_DIFF_MAX`] bytes.
 pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let differences = diff(from, to)?;
     let usage = &WalkUsage::new(to.store().walk_limits());
@@ -52,12 +52,12 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     Ok(InsightDiff { version: INSIGHT_VERSION, from: from.id(), to: to.id(), totals, notes, entries })
 }
 
-/// One difference that is being assessed.
+/// Assessment of one difference.
 struct Inspection<'a> {
     from: &'a Tree,
     to: &'a Tree,
     difference: &'a Difference,
-    /// Shared by all inspections that run at the same time.
+    /// Memory usage, shared by all concurrent inspections.
     usage: &'a WalkUsage,
 }
 
@@ -113,19 +113,19 @@ impl Inspection<'_> {
         Ok(notes)
     }
 
-    /// Adds notes about the entries of a renamed directory. The files are the same, but the risk of a name
-    /// depends on its path, and that of a relative link on its depth.
+    /// Adds notes about the entries of a renamed directory. Their content is the same, but the risk of a file
+    /// depends on its path, and that of a relative symlink on its depth.
     fn notes_below(&self, from: &[u8], directory: &Entry, notes: &mut Vec<RiskNote>) -> Result<()> {
         let Node::Directory(directory) = &directory.node else { return Ok(()) };
         self.usage.add(queued_size(b"", directory))?;
         let mut queue = vec![(Vec::new(), directory.clone())];
         while let Some((below, directory)) = queue.pop() {
             self.usage.remove(queued_size(&below, &directory));
-            if notes.len() >= NOTES_MAX {
+            if notes.len() >= NOTES_PER_ENTRY_MAX {
                 continue;
             }
             self.to.store().for_each_entry(&directory, &mut |entry| {
-                if notes.len() >= NOTES_MAX {
+                if notes.len() >= NOTES_PER_ENTRY_MAX {
                     return Ok(());
                 }
                 let below = join(&below, &entry.name);
@@ -177,9 +177,9 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     let (added, removed) = (diff.added(), diff.removed());
     insight.lines_added = Some(added);
     insight.lines_removed = Some(removed);
-    // Replaced lines are not lost.
-    let lost = removed.saturating_sub(added);
-    if lost > LARGE_DELETION_LINES && lost * 2 > diff.old_lines() as u64 {
+    // Replaced lines do not count as deleted.
+    let deleted = removed.saturating_sub(added);
+    if deleted > LARGE_DELETION_LINES && deleted * 2 > diff.old_lines() as u64 {
         insight.notes.push(RiskCode::LargeDeletion.into());
     }
     let secrets = diff.added_lines().flat_map(|(line, text)| {
@@ -189,7 +189,7 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
             ..RiskNote::from(RiskCode::SecretLikeContent)
         })
     });
-    insight.notes.extend(secrets.take(NOTES_MAX));
+    insight.notes.extend(secrets.take(NOTES_PER_ENTRY_MAX));
 }
 
 fn file_size(entry: Option<&Entry>) -> i64 {

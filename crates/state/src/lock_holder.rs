@@ -1,7 +1,7 @@
 //! PIDs of lock holders, for notices about long waits.
 //!
-//! A PID is reported only if it is certain: PIDs are reused, and those of another PID namespace have no
-//! meaning here.
+//! A PID is reported only if it is certain: PIDs are reused, and a PID of another PID namespace is
+//! meaningless in this one.
 
 use std::fs::File;
 use std::path::Path;

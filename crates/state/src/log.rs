@@ -22,7 +22,7 @@ use crate::record::{self, Compression, Kind};
 pub(crate) struct Log {
     /// The open log pack and its number.
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Number of written groups that included a synced commit.
+    /// Number of group commits that were synced.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     synced: Condvar,
@@ -44,12 +44,12 @@ impl Log {
         lock(&self.sync).synced_to
     }
 
-    /// Returns true after a failed sync: the content of the disk is unknown from then on.
+    /// Returns true if a sync has failed. The content of the disk is unknown since then.
     pub(crate) fn has_failed(&self) -> bool {
         lock(&self.sync).has_failed
     }
 
-    /// Stops all further writes of this process.
+    /// Makes all later writes of this process fail.
     pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
         sync.has_failed = true;
@@ -67,20 +67,20 @@ impl Log {
     }
 }
 
-/// Starts a new log. The old one must be closed.
-pub(crate) fn next_log(
+/// Starts a new log pack and adds it to the index. The old one must be closed.
+pub(crate) fn start_log(
     packs: &Packs,
     index: &Index,
     txn: &mut RwTxn<'_>,
     mut state: LogState,
 ) -> Result<LogState> {
-    create_log(packs, &mut state)?;
+    create_log_pack(packs, &mut state)?;
     index.packs.put(txn, &state.pack.to_be_bytes(), &[])?;
     Ok(state)
 }
 
-/// Creates the pack of a new log, without adding it to the index.
-pub(crate) fn create_log(packs: &Packs, state: &mut LogState) -> Result<()> {
+/// Creates a new log pack without adding it to the index.
+pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()> {
     failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
@@ -102,10 +102,10 @@ impl LogAppend {
         self.start + self.bytes.len() as u64
     }
 
-    /// Appends the encoded records of a request. If it is the only one of its group, its buffer is moved instead
-    /// of copied.
-    pub(crate) fn take(&mut self, records: &mut Vec<u8>, is_single: bool) {
-        if is_single && self.bytes.is_empty() {
+    /// Appends the encoded records of a request. If it is the only request of its group, its buffer is moved
+    /// instead of copied.
+    pub(crate) fn append_encoded(&mut self, records: &mut Vec<u8>, is_only_request: bool) {
+        if is_only_request && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);
         } else {
             self.bytes.extend_from_slice(records);

@@ -1,6 +1,6 @@
 //! Commit and checkpoint records of the log, read back from the packs.
 //!
-//! Only their headers are kept in memory: the changes may be as large as all records that a store ever had. A
+//! Only their headers are kept in memory: the changes may be as large as all records of the store together. A
 //! replay reads them again, one record at a time.
 
 use crate::codec::Decoded;
@@ -108,8 +108,8 @@ impl CheckpointPart {
 }
 
 fn read(packs: &Packs, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Vec<u8>> {
-    let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
-    packs.read(location, kind, id)?.ok_or_else(gone).context("open", &packs.path(location.pack))
+    let not_found = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    packs.read(location, kind, id)?.ok_or_else(not_found).context("open", &packs.path(location.pack))
 }
 
 fn decoded<T>(record: Decoded<T>) -> Result<T> {
@@ -117,8 +117,8 @@ fn decoded<T>(record: Decoded<T>) -> Result<T> {
 }
 
 impl LogRecords {
-    /// Adds a commit or checkpoint record; other kinds are ignored. An intact record that cannot be decoded is
-    /// skipped.
+    /// Adds a commit or checkpoint record; other kinds are ignored. An intact record that cannot be decoded
+    /// is skipped.
     pub(crate) fn add(&mut self, location: Location, header: &Header, stored: &[u8]) {
         let payload = || header.open(stored);
         let record = match header.kind {
@@ -264,7 +264,7 @@ impl<'a> LogTail<'a> {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }
 
-    /// Returns true if the checkpoint and the commits lead, without a gap, to the state that `part` is of.
+    /// Returns true if the checkpoint and the commits lead to the state of `part` without a gap.
     fn leads_to(&self, part: &CheckpointPart) -> bool {
         let start = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
         let (mut sequence, mut id) = start;

@@ -1,4 +1,4 @@
-//! The index that a rebuild replaced: where it is kept, and its comparison with the new one.
+//! Index that was replaced by a rebuild: its backup, and its comparison with the new one.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Pin records. A pin keeps a tree alive even if no snapshot refers to it any more.
+//! Pin records. A pin keeps a tree alive even if no snapshot refers to it.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};

@@ -1,7 +1,7 @@
 //! Pins of a store: adding, listing and removing them.
 //!
-//! A mount or a workspace pins the trees it uses. A pin lasts until it is removed, or ends with the process
-//! that made it: that process holds a lock on the pin's lock file.
+//! A mount or a workspace pins the trees that it uses. A pin lasts until it is removed. A process pin also
+//! ends with its process, which holds a lock on the lock file of the pin.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::pin::Pin;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// A pin that ends when this is dropped or its process dies.
+/// Pin that is removed when this value is dropped or its process dies.
 pub struct ProcessPin {
     store: Store,
     id: PinId,
@@ -26,26 +26,26 @@ pub struct ProcessPin {
 }
 
 impl Store {
-    /// Keeps the content of a snapshot alive until the pin is removed.
+    /// Pins a snapshot: keeps its content alive until the pin is removed.
     pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
         self.pin_with(snapshot, owner, Durability::Synced)
     }
 
-    /// Pins like [`Store::pin`], with a choice of durability. For callers that can check after a machine
-    /// crash whether the pin still exists.
+    /// Pins like [`Store::pin`], with the given durability. A buffered pin may be lost in a machine crash, so
+    /// the caller must check for it afterwards.
     pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
         self.pin_as(id, snapshot, owner, durability)?;
         Ok(id)
     }
 
-    /// Pins like [`Store::pin_with`], under an id that the caller has recorded before, so that the pin cannot
+    /// Pins like [`Store::pin_with`], with an id that the caller has already recorded, so that the pin cannot
     /// leak.
     pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
         self.put_pin(id, snapshot, owner, false, durability)
     }
 
-    /// Keeps the content of a snapshot alive while the returned value lives.
+    /// Pins a snapshot until the returned value is dropped.
     pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
         let id = PinId::generate();
         let path = self.pin_lock(id);
@@ -93,17 +93,17 @@ impl Store {
     }
 
     /// Removes the pins of processes that died.
-    pub fn drop_dead_pins(&self) -> Result<()> {
+    pub fn remove_dead_pins(&self) -> Result<()> {
         let mut changes = Vec::new();
         for pin in self.pins()?.into_iter().filter(|pin| pin.of_process) {
             let path = self.pin_lock(pin.id);
-            let alive = match File::open(&path) {
+            let is_alive = match File::open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
                 lock => {
                     flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
                 }
             };
-            if !alive {
+            if !is_alive {
                 remove_if_exists(&self.pin_lock(pin.id))?;
                 changes.push(Change::RemovePin(pin.id));
             }
@@ -118,7 +118,7 @@ impl Store {
 
 impl Drop for ProcessPin {
     fn drop(&mut self) {
-        // The next garbage collection cleans up after a failure here: the lock is released in any case.
+        // Errors are ignored: the lock is released, so the next garbage collection removes the pin.
         drop(self.store.unpin(self.id));
         drop(fs::remove_file(&self.path));
     }

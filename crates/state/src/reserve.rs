@@ -1,8 +1,8 @@
 //! The reserve: disk space that only removals and garbage collections use.
 //!
-//! It is a file of the store without content. On a full disk, an operation that frees space deletes this file
-//! first to get the little space it needs: for a commit record, pages of the index, a checkpoint. The file is
-//! allocated again when there is plenty of free space.
+//! It is a preallocated file in the store. On a full disk, an operation that frees space deletes this file
+//! first, to have space for a commit record, index pages and a checkpoint. The file is allocated again when
+//! there is enough free space.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use crate::error::{IoContext as _, Result};
 use crate::platform;
 
-/// Size of the reserve in bytes, without the size of the index, which is added to it: garbage collection may
+/// Minimum size of the reserve in bytes. The size of the index is added to it, because garbage collection may
 /// rewrite every page of the index.
 const SIZE_MIN: u64 = 1 << 20;
-/// Multiple of its size that must be free for the reserve to be allocated.
+/// Multiple of the size of the reserve that must be free before it is allocated.
 const FREE_SPACE_FACTOR: u64 = 4;
 
 /// The reserve file of one store.
@@ -36,8 +36,8 @@ impl Reserve {
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: once the reserve is released, the
-    /// remaining space is only for removals.
+    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: once the reserve is released,
+    /// the remaining space is only for removals.
     pub(crate) fn check_free_space(&self) -> Result<()> {
         if self.path.exists() || free_bytes(&self.path) >= SIZE_MIN {
             return Ok(());
@@ -46,8 +46,7 @@ impl Reserve {
             .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Allocates the reserve if there is plenty of free space. Failing to do so is not an error of the
-    /// calling operation.
+    /// Allocates the reserve if there is enough free space. Errors are ignored.
     pub(crate) fn fill(&self) {
         let index = length(&self.index);
         let wanted = SIZE_MIN + index;
@@ -74,7 +73,7 @@ fn free_bytes(path: &Path) -> u64 {
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
     const WRITE_SIZE: usize = 1 << 20;
     let file = File::create(path)?;
-    match platform::reserve(&file, 0, len) {
+    match platform::preallocate(&file, 0, len) {
         Err(Errno::OPNOTSUPP) => {}
         other => return Ok(other?),
     }

@@ -1,9 +1,10 @@
-//! Sessions: how a process keeps objects from being deleted by garbage collection while it uses them.
+//! Sessions: protection of objects in use from garbage collection.
 //!
-//! Every use of objects that a commit may build on (a batch, a virtual tree) holds a [`Guard`] with the epoch
-//! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
-//! objects are deleted only when no guard has an epoch older than their condemnation. The locks of a process
-//! end with it and take no disk space, so that every reader can hold one, even on a full or read-only disk.
+//! Every user of objects that a commit may refer to (a batch, a virtual tree) holds a [`Guard`] with the
+//! epoch in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch.
+//! Condemned objects are deleted only when no guard has an epoch older than their condemnation. The locks of
+//! a process end with it and take no disk space, so that every reader can hold one, even on a full or
+//! read-only disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
 
-/// First byte offset of the lock file that does not stand for an epoch.
+/// End of the byte offsets of the lock file that are epochs.
 pub(crate) const EPOCHS_MAX: u64 = 1 << 62;
 
 pub(crate) struct Sessions {
@@ -23,7 +24,7 @@ pub(crate) struct Sessions {
     held: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// Protects all objects that existed when it was taken from garbage collection.
+/// Keeps garbage collection from deleting the objects that existed when the guard was taken.
 pub(crate) struct Guard {
     sessions: Arc<Sessions>,
     epoch: u64,
@@ -70,9 +71,9 @@ impl Sessions {
 
     /// Returns the oldest epoch that any live process holds; `None` if there is none.
     pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
-        // A separate open file, because locks taken through the same one are invisible.
+        // A separate file description: a query does not report locks of its own file description.
         let file = File::open(path).context("open", path)?;
-        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("look for locks on", path)
+        byte_lock::lowest(&file, 0, EPOCHS_MAX).context("query the locks of", path)
     }
 }
 

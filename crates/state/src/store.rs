@@ -138,10 +138,10 @@ impl Store {
 
     /// Runs an operation that frees space. If it fails because the disk is full, releases the reserve and
     /// retries once.
-    pub(crate) fn with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn retry_with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let inner = &self.inner;
         match work() {
-            // After a failed sync this process must not write any more.
+            // After a failed sync, this process must not write.
             Err(error) if error.is_full() && !inner.log.has_failed() && inner.reserve.release() => work(),
             other => other,
         }

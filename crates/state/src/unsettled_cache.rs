@@ -19,7 +19,7 @@ const ROW_MAX: usize = 6 << 10;
 /// Tag of a snapshot in a row, in the position of an object's kind.
 const SNAPSHOT_TAG: u8 = 3;
 
-/// Content of the unsettled rows, as far as this process has read them.
+/// Content of the unsettled rows that this process has read.
 #[derive(Default)]
 pub(crate) struct UnsettledCache {
     pub(crate) rows: RwLock<CachedRows>,

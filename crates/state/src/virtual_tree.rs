@@ -90,7 +90,7 @@ pub enum TreeError {
         /// Error of the source.
         source: std::io::Error,
     },
-    /// The store underneath failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -313,7 +313,7 @@ impl VirtualTree {
     /// Opens a tree for changes, in constant time.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
         let Some((id, times)) = tree.ids_with_times() else {
-            return Err(StoreError::Refused("a tree can only be changed with its times".to_owned()));
+            return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
         };
         Ok(Self {
             store: tree.store().clone(),
@@ -397,7 +397,9 @@ fn stored_directory(reference: &[u8], time: &[u8]) -> StoreResult<Option<Directo
     let wrong = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
     match (NodeRef::decode(reference).map_err(wrong)?, EntryTime::decode(time).map_err(wrong)?) {
         (NodeRef::Directory(id), EntryTime::Directory(times)) => Ok(Some(Directory::stored(id, times))),
-        (NodeRef::Directory(_), _) => Err(StoreError::Refused("a directory without times".to_owned())),
+        (NodeRef::Directory(_), _) => {
+            Err(StoreError::Refused("a directory of the tree has no times".to_owned()))
+        }
         _ => Ok(None),
     }
 }

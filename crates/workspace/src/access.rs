@@ -1,9 +1,9 @@
-//! Reading the files of a workspace whatever their modes are.
+//! Access to the files of a workspace regardless of their modes.
 //!
-//! An agent may remove its own user's permission to read a file or directory (mode 000, 0300). A server that
-//! runs as root reads it all the same. A server of an ordinary user opens it through a helper process in the
-//! user namespace that the namespace holder keeps; there the helper has capabilities over the user's files.
-//! Reading changes no mode. Writing to a directory without write permission changes its mode briefly.
+//! An agent may remove its own permission to read a file or directory (mode 000, 0300). A server that runs as
+//! root can read it anyway. An unprivileged server opens it through a helper process in the user namespace of
+//! the namespace holder, where the helper has capabilities over the user's files. Reading does not change
+//! modes. Writing to a directory without write permission changes its mode temporarily.
 
 use std::ffi::CString;
 use std::io;
@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
-use workspace_state::{DirectoryReader, Xattrs, open_plain, user_attributes};
+use workspace_state::{DirectoryReader, Xattrs, open_plain, user_xattrs};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Opens files with the permissions of this process, or through a helper process if these do not suffice.
+/// Opens files with the permissions of this process, or through a helper process if access is denied.
 pub(crate) struct Access {
     files: PrivilegedFiles,
 }
@@ -33,7 +33,7 @@ impl Access {
         Self { files: PrivilegedFiles::of(holder) }
     }
 
-    /// Opens an entry of a directory. Does not follow a symlink or block.
+    /// Opens an entry of a directory. Does not follow symlinks and does not block.
     pub(crate) fn open(&self, directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match openat(directory, name, flags, Mode::empty()) {
@@ -82,8 +82,8 @@ impl Access {
         Ok(target.into_bytes())
     }
 
-    pub(crate) fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        match user_attributes(file) {
+    pub(crate) fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        match user_xattrs(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(self.files.attributes(file).map_err(to_io_error)?.into_iter().collect())
             }
@@ -101,7 +101,7 @@ impl Access {
     }
 }
 
-/// Changes the entries of directories whatever the modes of the directories are.
+/// Changes the entries of directories regardless of the modes of the directories.
 pub(crate) struct DirectoryEditor {
     access: Access,
 }
@@ -111,8 +111,8 @@ impl DirectoryEditor {
         Self { access: Access::new(holder) }
     }
 
-    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow a
-    /// symlink, which the agent may have put in place of a directory.
+    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow symlinks:
+    /// the agent may have replaced a directory by one.
     pub(crate) fn change(
         &self,
         root: &Path,
@@ -137,7 +137,7 @@ fn change_keeping_times(
     };
     let mode = Mode::from_raw_mode(before.st_mode & 0o7777);
     match work(directory) {
-        // This process owns the directory, so it may change the mode briefly.
+        // This process owns the directory, so it may change the mode temporarily.
         Err(Errno::ACCESS) => {
             fchmod(directory, mode | Mode::RWXU)?;
             let result = work(directory);
@@ -149,7 +149,7 @@ fn change_keeping_times(
     futimens(directory, &times)
 }
 
-/// Extracts the system error, so that callers can distinguish a missing file from a denied one.
+/// Extracts the errno, so that callers can distinguish `ENOENT` from `EACCES`.
 fn to_io_error(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
@@ -186,8 +186,8 @@ impl DirectoryReader for Reader {
         self.access.read_link(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        self.access.attributes(file)
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
+        self.access.xattrs(file)
     }
 
     fn is_quiescent(&self) -> bool {

@@ -1,11 +1,11 @@
-//! Workspaces with their own files: copied, or reflinked from the files of a layer.
+//! Providers `copy` and `clone`: workspaces with their own files, written or reflinked from a layer.
 //!
 //! ```text
 //! tree/      the workspace
 //! special/   sockets, named pipes and devices, moved away during a reset
 //! ```
 //!
-//! Changes are found by the store's stat index: only files whose fingerprint differs from when they were
+//! Changes are found with the store's stat index: only files whose fingerprint has changed since they were
 //! written or committed are read.
 
 use std::fs;
@@ -29,17 +29,17 @@ use crate::special::SpecialFiles;
 
 /// Provider of workspaces with their own files.
 #[derive(Debug)]
-pub(crate) struct Copy {
+pub(crate) struct CopyProvider {
     pub(crate) store: Store,
     pub(crate) holder: CurrentHolder,
-    /// Owner of the files of workspaces, if it is not the user of this process.
+    /// UID and GID that own the files of workspaces; `None` for those of this process.
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) layers: Layers,
-    /// Set to reflink files from layers (provider `clone`) instead of writing them.
+    /// Set if files are reflinked from layers (provider `clone`) instead of written.
     pub(crate) reflink: bool,
 }
 
-impl Copy {
+impl CopyProvider {
     fn tree(dir: &WorkspaceDir) -> PathBuf {
         dir.join("tree")
     }
@@ -47,19 +47,20 @@ impl Copy {
     /// Returns the options of a checkout. With `reflink`, the layers of the snapshot are written first.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
         let share = match &base.snapshot {
-            // Deltas hold only changed files: such a file is reflinked from its own layer.
+            // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
+            // it.
             Some(snapshot) if self.reflink => {
                 self.layers.find_or_write(&base.store, snapshot, false)?.paths()
             }
             _ => Vec::new(),
         };
-        // Set-id bits are kept: they have no effect in a sandbox, and nobody else can reach a workspace.
+        // Set-id bits are kept: they have no effect in a sandbox, and no other user can access a workspace.
         let (owner, limit) = (self.owner, Some(self.layers.limit()));
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
     fn snapshot_options(new: NewSnapshot, quiescent: bool) -> SnapshotOptions {
-        // Ignore files are meant for the user's own directories; here everything is the agent's work.
+        // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
         SnapshotOptions { new, ignore: false, quiescent, complete: true, ..SnapshotOptions::default() }
     }
 
@@ -69,8 +70,8 @@ impl Copy {
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
-    /// Writes the differences between `current`, the content of the workspace without special files, and the
-    /// base. Undoes them on failure.
+    /// Changes the workspace from `current`, its content without special files, to the base. Undoes the
+    /// changes on failure.
     fn replace(
         &self,
         dir: &WorkspaceDir,
@@ -81,12 +82,12 @@ impl Copy {
     ) -> Result<()> {
         base.store.cancel().check().map_err(StoreError::from)?;
         let (tree, holder) = (Self::tree(dir), self.holder.get());
-        let special = SpecialFiles::set_aside(&holder, &tree, dir.join("special"), special)?;
+        let special = SpecialFiles::move_aside(&holder, &tree, dir.join("special"), special)?;
         let Err(error) = self.check_out(base, &tree, options) else { return special.remove() };
-        // Restore the former content as far as possible, even if disk space is short.
+        // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
         let restored = checkout(&self.store, current, &tree, &options, &Quiet);
-        special.put_back()?;
+        special.move_back()?;
         restored?;
         Err(error)
     }
@@ -104,16 +105,17 @@ impl Copy {
     }
 }
 
-impl Provider for Copy {
+impl Provider for CopyProvider {
     fn kind(&self) -> ProviderKind {
         if self.reflink { ProviderKind::Clone } else { ProviderKind::Copy }
     }
 
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let tree = Self::tree(dir);
         fs::create_dir(&tree).context("create", &tree)?;
         let Some(snapshot) = &base.snapshot else {
-            // Same mode as the root of an empty tree, whatever the umask is: it must not count as a change.
+            // The mode of the root of an empty tree, regardless of the umask, so that it is not reported as a
+            // change.
             let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
             fs::set_permissions(&tree, mode).context("change", &tree)?;
             if let Some((user, group)) = self.owner {
@@ -162,8 +164,8 @@ impl Provider for Copy {
         Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
-    /// Records the current content as the checked-out state, and writes only differences. A cancelled reset
-    /// is undone; undoing cannot be cancelled.
+    /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
+    /// reset is undone; the undo cannot be cancelled.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let options = self.options(base)?;
         let everything =

@@ -1,8 +1,8 @@
-//! Namespace holder of the workspaces' mounts.
+//! Current namespace holder of the mounts of workspaces.
 //!
-//! A *namespace holder* is a process that keeps the user and mount namespaces in which an ordinary user may
-//! mount. A server that runs as root mounts in the machine's own namespaces and needs none
-//! ([`NamespaceHolder::Machine`]). A holder that has died took its mounts along; another one replaces it.
+//! A *namespace holder* is a process that keeps the user and mount namespaces in which an unprivileged
+//! user may mount. A server that runs as root mounts in the initial namespaces and needs no holder
+//! ([`NamespaceHolder::Machine`]). When a holder dies, its mounts disappear, and a new holder replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

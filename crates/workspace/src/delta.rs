@@ -177,7 +177,7 @@ fn whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
     with_owner_access(directory, name, |inner| whiteout(inner, rest))
 }
 
-/// Runs `work` in a directory. If its mode denies access to its owner, the mode is changed meanwhile.
+/// Runs `work` in a directory. If its mode denies access to its owner, changes the mode temporarily.
 fn with_owner_access(
     directory: BorrowedFd<'_>,
     name: &[u8],

@@ -16,25 +16,25 @@ use crate::provider_kind::ProviderKind;
 #[non_exhaustive]
 pub enum WorkspaceError {
     /// There is no such workspace.
-    #[error("there is no workspace `{id}`")]
+    #[error("workspace `{id}` not found")]
     NotFound {
         /// Name of the workspace.
         id: String,
     },
     /// There already is a workspace with this name.
-    #[error("there is a workspace `{id}` already")]
+    #[error("workspace `{id}` already exists")]
     Exists {
         /// Name of the workspace.
         id: String,
     },
     /// The name is not allowed.
-    #[error("`{id}` cannot name a workspace: letters, digits, `-`, `_` and `.` can, 100 at most")]
+    #[error("`{id}` is not a workspace name: use 1 to 100 letters, digits, `-`, `_` or `.`")]
     BadName {
         /// Requested name.
         id: String,
     },
     /// There is no such snapshot.
-    #[error("there is no snapshot {0}")]
+    #[error("snapshot {0} not found")]
     UnknownSnapshot(SnapshotId),
     /// The workspace exists but cannot be used.
     #[error("workspace `{id}` cannot be used: {reason}")]
@@ -45,7 +45,7 @@ pub enum WorkspaceError {
         reason: String,
     },
     /// The requested provider cannot be used here.
-    #[error("workspaces cannot be made by {provider} here: {reason}")]
+    #[error("provider {provider} is not available: {reason}")]
     Provider {
         /// Requested provider.
         provider: ProviderKind,

@@ -40,7 +40,7 @@ use crate::delta::Delta;
 use crate::error::{Context as _, Result, WorkspaceError};
 use queue::Queue;
 
-/// Number of layers of a stack from which on the next delta is put directly over the base.
+/// Maximum number of layers in a stack. The next delta replaces all deltas of a full stack.
 const STACK_MAX: usize = 24;
 /// Maximum number of entries of a delta. A tree with more differences gets a base instead.
 const DELTA_ENTRIES_MAX: usize = 20_000;
@@ -227,7 +227,7 @@ impl Layers {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Releases the directory for another process. This handle must not be used any more.
+    /// Releases the directory for another process. Do not use this handle afterwards.
     pub(crate) fn close(&self) -> Result<()> {
         self.stop_writing();
         flock(&self.0.lock, FlockOperation::Unlock).context("unlock", &self.0.root)
@@ -263,7 +263,7 @@ impl Layers {
         let to = StackKey::of(snapshot);
         let name = format!("delta-{}-{}", from.name(), to.name());
         let layer = Layer::new(Some(from), to, false);
-        let acquired = self.make(&name, &layer, store.cancel(), |directory, options| {
+        let acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
             let (old, new) = (from.open(store)?, to.open(store)?);
             match Delta::between(&old, &new, DELTA_ENTRIES_MAX)? {
                 Some(delta) => delta.write(directory, options).map(|()| true),
@@ -283,7 +283,7 @@ impl Layers {
         let key = StackKey::of(snapshot);
         let name = format!("base-{}", key.name());
         let layer = Layer::new(None, key, sync);
-        let _acquired = self.make(&name, &layer, store.cancel(), |directory, options| {
+        let _acquired = self.create_layer(&name, &layer, store.cancel(), |directory, options| {
             materialize(&key.open(store)?, directory, options, &Quiet)?;
             Ok(true)
         })?;
@@ -320,7 +320,7 @@ impl Layers {
 
     /// Creates a layer unless it exists, and acquires it. Waits while another thread writes or removes it,
     /// until `cancel` is set. Returns `None` if `write` returned false and wrote nothing.
-    fn make(
+    fn create_layer(
         &self,
         name: &str,
         layer: &Layer,
@@ -528,7 +528,7 @@ impl LayerState {
     }
 
     /// Takes stacks out of the state, and all layers that are no longer needed. The layers are marked busy
-    /// until they are removed, so that they are not written again meanwhile.
+    /// until they are removed, so that no thread writes them again before that.
     fn take_unneeded(&mut self, stacks: &[StackKey]) -> Vec<(String, Layer)> {
         for key in stacks {
             self.stacks.remove(key);

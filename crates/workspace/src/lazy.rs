@@ -23,10 +23,10 @@ pub(crate) struct LazyLayer {
     state: Mutex<MountState>,
 }
 
-/// State of the mount, under the lock.
+/// State of the mount that the mutex protects.
 #[derive(Debug, Default)]
 struct MountState {
-    /// Set if the mount can be idmapped. One that an earlier version of the server started cannot.
+    /// Set if the mount can be idmapped. A mount of an earlier version of the server does not support it.
     supports_idmap: bool,
 }
 
@@ -77,7 +77,8 @@ impl LazyLayer {
         Ok(overlay::mounted(holder, parent)?.contains(&mountpoint))
     }
 
-    /// Unmounts unless it is used; its process then exits. Returns true if it was unmounted.
+    /// Unmounts unless `is_used` returns true. The process of the mount then exits. Returns true if it was
+    /// unmounted.
     pub(crate) fn unmount_if_unused(
         &self,
         holder: &NamespaceHolder,
@@ -93,7 +94,7 @@ impl LazyLayer {
     }
 
     /// Unmounts if its process has died, so that the next call of `path` starts another. A mount that
-    /// responds is kept: another thread may have started it meanwhile.
+    /// responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {

@@ -1,20 +1,20 @@
-//! Workspaces: an ordinary directory per agent, made from a snapshot.
+//! Workspaces: a directory per agent, created from a snapshot.
 //!
 //! [`Workspaces`] creates them, computes their changes, commits them, and removes them. Its state is on disk,
-//! so that another process can continue. A [`Provider`] decides how a workspace is made:
+//! so that another process can take over. There are three [`Provider`]s:
 //!
 //! - **overlay**: the kernel's overlay file system, over layers that all workspaces share. Only changed files
 //!   take disk space.
-//! - **clone**: every file is a reflink of one in a layer.
-//! - **copy**: every file is written; works everywhere.
+//! - **clone**: every file is a reflink of a file in a layer.
+//! - **copy**: every file is written. Works on every file system.
 //!
-//! An ordinary user may mount only in a user namespace. Overlays are therefore mounted in the namespaces that
-//! a *namespace holder* keeps, a process of its own ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A server that runs
-//! as root mounts in the machine's own namespaces.
+//! An unprivileged user may mount only in a user namespace. Overlays are therefore mounted in the namespaces
+//! of a *namespace holder*, a separate process ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A
+//! server that runs as root mounts in the initial namespaces.
 //!
-//! `layers.rs` has the layers and the stacks they form, `delta.rs` a layer with the differences of two trees,
-//! `upper.rs` reads changes from an overlay's upper directory, `lazy.rs` is the lazy mount that replaces
-//! layers that are not written yet. These need overlays, and so Linux; on macOS there are clone and copy.
+//! `layers.rs` manages layers and stacks of them, `delta.rs` writes the differences between two trees as a
+//! layer, `upper.rs` reads changes from an overlay's upper directory, and `lazy.rs` provides the lazy mount
+//! that is used until layers are written. Overlays need Linux; macOS has clone and copy.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 

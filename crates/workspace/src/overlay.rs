@@ -1,4 +1,4 @@
-//! Workspaces by the kernel's overlay file system.
+//! Provider `overlay`: workspaces on the kernel's overlay file system.
 //!
 //! ```text
 //! upper/   changes
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{NewSnapshot, Node, Store, Tree, escape_attributes};
+use workspace_state::{NewSnapshot, Node, Store, Tree, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};
@@ -28,33 +28,33 @@ use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, Wor
 use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, Upper};
 
-/// Number of entries below which a tree is written before the workspace is created.
+/// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
 
-/// Provider of workspaces by the kernel's overlay file system.
+/// Provider of workspaces on the kernel's overlay file system.
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct OverlayProvider {
     holder: CurrentHolder,
     layers: Layers,
     lazy: Option<LazyLayer>,
-    /// Owner of the files of workspaces, if it is not the user of this process.
+    /// UID and GID that own the files of workspaces; `None` for those of this process.
     owner: Option<(u32, u32)>,
 }
 
-/// Lower directories of a workspace, uppermost first, and the layers that must be kept for them.
+/// Lower directories of a workspace, uppermost first, and the guard of their layers.
 struct Lower {
     paths: Vec<PathBuf>,
     layers: LowerLayers,
 }
 
 impl Lower {
-    fn of(stack: StackGuard) -> Self {
+    fn from_stack(stack: StackGuard) -> Self {
         Self { paths: stack.paths(), layers: LowerLayers { stack: Some(stack), lazy: false } }
     }
 }
 
-impl Overlay {
-    /// Creates the provider. `lazy` is the command of the lazy mount, and `mountpoint` its mount point.
+impl OverlayProvider {
+    /// Creates the provider. `lazy` is the command that serves the lazy mount on `mountpoint`.
     pub(crate) fn new(
         store: &Store,
         holder: &CurrentHolder,
@@ -68,13 +68,13 @@ impl Overlay {
         Self { holder: holder.clone(), layers: layers.clone(), lazy, owner }
     }
 
-    /// Returns true if layers must escape extended attributes that look like those of an overlay: overlays of
-    /// this holder use attributes of the `user` namespace, which agents can set.
+    /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
+    /// overlays of this holder use `user.*` attributes, which agents can set.
     pub(crate) fn escapes(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    /// Unmounts the lazy mount unless `is_used` returns true, which is called while no thread can mount it.
+    /// Unmounts the lazy mount unless `is_used` returns true. No thread can mount it during this call.
     pub(crate) fn unmount_lazy(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
         self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
@@ -84,7 +84,7 @@ impl Overlay {
             return Ok(Lower { paths: vec![self.layers.empty()?], layers: LowerLayers::default() });
         };
         if let Some(stack) = self.layers.find_or_derive(&base.store, snapshot)? {
-            return Ok(Lower::of(stack));
+            return Ok(Lower::from_stack(stack));
         }
         let lazy = match (&self.lazy, base.materialize) {
             (None, _) | (_, Materialize::Full) => None,
@@ -92,12 +92,12 @@ impl Overlay {
             (Some(lazy), Materialize::Auto) => (!is_small(&base.tree)?).then_some(lazy),
         };
         let Some(lazy) = lazy else {
-            return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
+            return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
         };
         let path = match lazy.path(&self.holder.get(), &snapshot.id, dir.idmap_uid.is_some()) {
             Err(error) if base.materialize == Materialize::Auto => {
-                tracing::warn!(%error, "failed to mount lazily; writing all files of the snapshot first");
-                return Ok(Lower::of(self.layers.find_or_write(&base.store, snapshot, false)?));
+                tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
+                return Ok(Lower::from_stack(self.layers.find_or_write(&base.store, snapshot, false)?));
             }
             path => path?,
         };
@@ -126,13 +126,13 @@ impl Overlay {
         }
     }
 
-    /// Creates the upper directory. Its attributes are those of the root of the workspace.
-    fn make_upper(&self, path: &Path, base: &Tree) -> Result<()> {
+    /// Creates the upper directory with the attributes of the root of the base.
+    fn create_upper(&self, path: &Path, base: &Tree) -> Result<()> {
         fs::create_dir(path).context("create", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
         let xattrs = match overlay::xattrs(&self.holder.get()) {
-            Xattrs::User => escape_attributes(&node.xattrs),
+            Xattrs::User => escape_xattrs(&node.xattrs),
             Xattrs::Trusted => node.xattrs,
         };
         for (name, value) in &xattrs {
@@ -172,13 +172,13 @@ impl Overlay {
     }
 }
 
-impl Provider for Overlay {
+impl Provider for OverlayProvider {
     fn kind(&self) -> ProviderKind {
         ProviderKind::Overlay
     }
 
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
-        self.make_upper(&dir.join("upper"), &base.tree)?;
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
+        self.create_upper(&dir.join("upper"), &base.tree)?;
         for name in ["work", "mount"] {
             let path = dir.join(name);
             fs::create_dir(&path).context("create", &path)?;
@@ -245,17 +245,17 @@ impl Provider for Overlay {
     }
 }
 
-/// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Does not read all of a large tree.
+/// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Reads only part of a large tree.
 fn is_small(tree: &Tree) -> Result<bool> {
     let Node::Directory(root) = tree.root().node else { return Ok(true) };
-    let (mut open, mut count) = (vec![root], 0);
-    while let Some(directory) = open.pop() {
+    let (mut pending, mut count) = (vec![root], 0);
+    while let Some(directory) = pending.pop() {
         count += usize::try_from(directory.entries).unwrap_or(usize::MAX);
         if count >= SMALL_TREE_ENTRIES {
             return Ok(false);
         }
         let entries = tree.list(&directory)?;
-        open.extend(entries.into_iter().filter_map(|entry| match entry.node {
+        pending.extend(entries.into_iter().filter_map(|entry| match entry.node {
             Node::Directory(node) => Some(node),
             _ => None,
         }));

@@ -1,4 +1,4 @@
-//! Providers: methods of making workspaces.
+//! Providers: implementations of workspaces.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use crate::error::Result;
 use crate::layers::StackGuard;
 use crate::provider_kind::ProviderKind;
 
-/// Directory of one generation of a workspace, in which its provider may write.
+/// Directory of one generation of a workspace, managed by its provider.
 #[derive(Debug, Clone)]
 pub struct WorkspaceDir {
     /// Path of the directory. It exists, and only the provider uses it.
     pub(crate) root: PathBuf,
     /// Unique name that is never reused.
     pub(crate) name: String,
-    /// UID that owns the files inside the sandbox, by an idmapped mount; `None` if the mount is not idmapped.
+    /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has idmapped mounts"))]
     pub(crate) idmap_uid: Option<u32>,
     /// Owner of the workspace, for fair scheduling of background writes; `None` if it is unknown.
@@ -31,10 +31,10 @@ impl WorkspaceDir {
     }
 }
 
-/// Layers below a workspace.
+/// Guard of the layers below a workspace.
 #[derive(Debug, Default)]
 pub struct LowerLayers {
-    /// `None` if there are no layers: the base is empty or mounted lazily, or the provider needs none.
+    /// `None` if the base is empty or mounted lazily, or if the provider uses no layers.
     pub(crate) stack: Option<StackGuard>,
     /// Set if files are loaded on first read from the lazy mount.
     pub(crate) lazy: bool,
@@ -52,9 +52,9 @@ impl LowerLayers {
 pub struct WorkspaceContent {
     /// Content as an uncommitted tree.
     pub tree: Tree,
-    /// First thousand entries that no snapshot can hold.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
@@ -63,21 +63,22 @@ pub struct WorkspaceContent {
 pub struct CommitResult {
     /// Snapshot that was committed.
     pub snapshot: Snapshot,
-    /// First thousand entries that no snapshot can hold.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
-/// Method of making workspaces. One test suite checks all of them.
+/// Implementation of workspaces. The tests in `tests/providers` run against every provider.
 ///
 /// `quiescent` means that no process writes to the workspace during the call.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Returns the kind under which it is selected and recorded.
+    /// Returns the kind by which the provider is selected and recorded.
     fn kind(&self) -> ProviderKind;
 
-    /// Fills `dir` with the content of `base`. The layers below it are kept as long as the result lives.
-    fn make(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
+    /// Creates the workspace in `dir` with the content of `base`. The result keeps its layers from being
+    /// removed.
+    fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
 
     /// Returns the path of the agent's directory.
     fn path(&self, dir: &WorkspaceDir) -> PathBuf;
@@ -98,20 +99,20 @@ pub trait Provider: Send + Sync + fmt::Debug {
         quiescent: bool,
     ) -> Result<CommitResult>;
 
-    /// Changes the agent's directory to another base in place. Returns false if the provider cannot do that;
-    /// then a new generation is made.
+    /// Resets the agent's directory to another base in place. Returns false if the provider does not support
+    /// it; the caller then creates a new generation.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let _ = (dir, base);
         Ok(false)
     }
 
-    /// Writes the layers that `make` would need for this base. They are kept as long as the result lives.
+    /// Writes the layers that `create` needs for this base. The result keeps them from being removed.
     fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let _ = (dir, base);
         Ok(LowerLayers::default())
     }
 
-    /// Returns false if the agent's directory is a mount that is gone.
+    /// Returns false if the agent's directory should be a mount and is not mounted.
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
         let _ = dir;
         Ok(true)
@@ -120,7 +121,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns the directory whose disk usage is charged to this workspace, without shared layers.
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Unmounts everything, before the directory is removed.
+    /// Unmounts all mounts in the directory, so that it can be removed.
     fn unmount(&self, dir: &WorkspaceDir) -> Result<()>;
 
     /// Removes a directory with everything in it, if it exists.

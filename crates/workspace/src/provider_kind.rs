@@ -37,6 +37,6 @@ impl FromStr for ProviderKind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no provider: overlay, clone and copy are"))
+        found.ok_or_else(|| format!("`{text}` is not a provider: use overlay, clone or copy"))
     }
 }

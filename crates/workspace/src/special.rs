@@ -1,7 +1,7 @@
 //! Sockets, named pipes and devices of a workspace that is reset in place.
 //!
-//! Snapshots do not hold them, so they would be lost if the reset is undone. They are moved away first,
-//! removed when the reset is done, and moved back if it is undone.
+//! Snapshots do not hold them, so undoing the reset could not restore them. They are moved away first,
+//! removed when the reset is complete, and moved back if it is undone.
 
 use std::fs;
 use std::io;
@@ -31,14 +31,14 @@ pub(crate) struct SpecialFiles<'a> {
 impl<'a> SpecialFiles<'a> {
     /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
     /// be moved, all are moved back.
-    pub(crate) fn set_aside(
+    pub(crate) fn move_aside(
         holder: &'a NamespaceHolder,
         tree: &'a Path,
         aside: PathBuf,
         paths: Vec<PathBuf>,
     ) -> Result<Self> {
         let special = Self { holder, editor: DirectoryEditor::new(holder), tree, aside, paths };
-        // Left by a killed reset, which this one finishes.
+        // Remove files left by a killed reset, which this reset repeats.
         special.clear()?;
         if special.paths.is_empty() {
             return Ok(special);
@@ -47,13 +47,13 @@ impl<'a> SpecialFiles<'a> {
         match special.rename_each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
             Ok(()) => Ok(special),
             Err(error) => {
-                special.put_back()?;
+                special.move_back()?;
                 Err(error)
             }
         }
     }
 
-    pub(crate) fn put_back(self) -> Result<()> {
+    pub(crate) fn move_back(self) -> Result<()> {
         self.rename_each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
         self.clear()
     }

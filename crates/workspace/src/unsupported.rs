@@ -1,4 +1,4 @@
-//! Replacements on systems other than Linux: overlays are refused, and layers are whole trees.
+//! Stubs for systems other than Linux: overlays are not supported, and every layer is a whole tree.
 
 /// Access with the permissions of this process only: there is no namespace holder.
 pub(crate) mod access {
@@ -89,11 +89,11 @@ pub(crate) mod overlay {
     use crate::provider_kind::ProviderKind;
 
     #[derive(Debug)]
-    pub(crate) struct Overlay {
+    pub(crate) struct OverlayProvider {
         holder: CurrentHolder,
     }
 
-    impl Overlay {
+    impl OverlayProvider {
         pub(crate) fn new(
             _store: &Store,
             holder: &CurrentHolder,
@@ -119,12 +119,12 @@ pub(crate) mod overlay {
         WorkspaceError::Provider { provider: ProviderKind::Overlay, reason }
     }
 
-    impl Provider for Overlay {
+    impl Provider for OverlayProvider {
         fn kind(&self) -> ProviderKind {
             ProviderKind::Overlay
         }
 
-        fn make(&self, _dir: &WorkspaceDir, _base: &Base) -> Result<LowerLayers> {
+        fn create(&self, _dir: &WorkspaceDir, _base: &Base) -> Result<LowerLayers> {
             Err(needs_linux())
         }
 

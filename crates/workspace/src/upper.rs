@@ -20,7 +20,7 @@ use workspace_host::overlay::{self, Xattrs as OverlayXattrs};
 use workspace_state::{
     AddOutcome, Attributes, DEPTH_MAX, DirectoryNode, DirectoryReader, Entry, FileToAdd, Node, SkipReason,
     Skipped, SkippedEntries, StatFingerprint, Store, StoreError, Timestamp, Tree, TreeError, VirtualTree,
-    WalkUsage, unescape_attributes, xattrs_size,
+    WalkUsage, unescape_xattrs, xattrs_size,
 };
 
 use crate::access::Access;
@@ -140,10 +140,10 @@ impl DirectoryReader for Scan<'_> {
         self.access.open_file(directory, name)
     }
 
-    fn attributes(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = self.access.attributes(file)?;
+    fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
+        let xattrs = self.access.xattrs(file)?;
         Ok(match self.overlay_xattrs() {
-            OverlayXattrs::User => unescape_attributes(xattrs),
+            OverlayXattrs::User => unescape_xattrs(xattrs),
             OverlayXattrs::Trusted => xattrs,
         })
     }
@@ -199,7 +199,7 @@ impl Walk<'_> {
         let scan = self.scan;
         let stat = fstat(&at.fd).context("stat", &scan.full_path(&at.path))?;
         let xattrs =
-            scan.attributes(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
+            scan.xattrs(at.fd.as_fd()).context("read the attributes of", &scan.full_path(&at.path))?;
         self.usage.add_metadata(xattrs_size(&xattrs))?;
         let mut files = Vec::new();
         for name in self.list(at)? {
@@ -295,7 +295,7 @@ impl Walk<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).context("open", &scan.full_path(path)),
         };
@@ -343,7 +343,7 @@ impl Walk<'_> {
                 redirect: attribute(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
-                let xattrs = self.scan.access.attributes(fd.as_fd())?;
+                let xattrs = self.scan.access.xattrs(fd.as_fd())?;
                 OverlayFlags {
                     opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes),
                     redirect: None,
@@ -363,7 +363,7 @@ impl Walk<'_> {
         };
         match self.tree.graft(path, &entry) {
             Ok(()) => {}
-            // Its objects were deleted meanwhile: it is read again.
+            // Its objects were deleted since the last commit, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -374,7 +374,7 @@ impl Walk<'_> {
     fn symlink(&mut self, at: &UpperDirectory, name: &[u8], path: &[u8], stat: &Stat) -> Result<()> {
         let target = match self.scan.access.read_link(at.fd.as_fd(), name) {
             Ok(target) => target,
-            // Removed or replaced meanwhile.
+            // Removed or replaced during the scan.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
                 return Ok(());
             }

@@ -1,13 +1,13 @@
-//! All workspaces of a directory.
+//! Set of workspaces in one directory.
 //!
 //! ```text
 //! ID/record   state of the workspace
 //! ID/N/       its Nth generation: data of its provider
 //! ```
 //!
-//! Operations on one workspace are serialised; those on several run concurrently. Each operation first
-//! records its phase: if the process is killed, the next process that opens the directory finishes or undoes
-//! the operation.
+//! Operations on the same workspace are serialised; operations on different workspaces run concurrently. Each
+//! operation records its phase first. If the process is killed, the next process that opens the directory
+//! finishes or undoes the operation.
 
 mod cancellable;
 mod recover;
@@ -28,12 +28,12 @@ use workspace_state::{
 };
 
 use crate::base::{Base, Materialize};
-use crate::copy::Copy;
+use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
-use crate::overlay::Overlay;
+use crate::overlay::OverlayProvider;
 use crate::provider::{CommitResult, LowerLayers, Provider, WorkspaceContent, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
@@ -45,9 +45,9 @@ pub use workspace_host::disk_usage::{Bounds, Usage};
 
 /// Maximum length of the name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
-/// Directory for the content of removed workspaces that is to be kept.
+/// Directory for the kept content of removed workspaces.
 const KEPT_DIR: &str = "kept";
-/// Directory for generations that are being removed; names of workspaces do not begin with a dot.
+/// Directory for generations that are being removed. Names of workspaces cannot begin with a dot.
 const REMOVED_DIR: &str = ".removed";
 /// Directory for probing overlays.
 const PROBE_DIR: &str = "overlay-probe";
@@ -57,9 +57,9 @@ const PROBE_DIR: &str = "overlay-probe";
 pub struct Options {
     /// Directory of the workspaces.
     pub directory: PathBuf,
-    /// Directory of the layers; on the same file system.
+    /// Directory of the layers, on the same file system.
     pub layers: PathBuf,
-    /// Store of their snapshots.
+    /// Store of the snapshots.
     pub store: Store,
     /// Namespace holder for overlay mounts, or the reason why sandboxes cannot see such mounts.
     pub holder: Result<NamespaceHolder, String>,
@@ -69,8 +69,8 @@ pub struct Options {
     pub provider: ProviderPreference,
     /// Command of the lazy mount; `None` to write all files before a workspace is created.
     pub lazy: Option<LazyCommand>,
-    /// Number of bytes of the file system that must stay free, at most a tenth of its size. Layers are
-    /// written only if twice as many are free.
+    /// Free disk space in bytes that must remain; capped at a tenth of the file system. Layers are written
+    /// only while twice as much is free.
     pub reserve: u64,
 }
 
@@ -81,14 +81,14 @@ pub struct NewWorkspace<'a> {
     pub snapshot: Option<SnapshotId>,
     /// Provider; `None` for the default one.
     pub provider: Option<ProviderKind>,
-    /// Time at which the files of the snapshot are written to disk.
+    /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
-    /// UID that owns the files inside the sandbox, by an idmapped mount; `None` for a mount that is not
-    /// idmapped. Stored with the workspace.
+    /// UID that owns the files inside the sandbox (idmapped mount); `None` if the mount is not idmapped.
+    /// Stored in the record.
     pub idmap_uid: Option<u32>,
-    /// Owner of the workspace, for fair scheduling of background writes. Stored with the workspace.
+    /// Owner of the workspace, for fair scheduling of background writes. Stored in the record.
     pub owner: Option<&'a str>,
-    /// Called with the empty directory of the workspace, before anything is written into it.
+    /// Callback that receives the empty directory of the workspace before anything is written to it.
     pub prepare: &'a dyn Fn(&Path),
 }
 
@@ -124,9 +124,9 @@ pub struct Changes {
     pub before: Tree,
     /// Content of the workspace, as an uncommitted tree.
     pub after: Tree,
-    /// First thousand entries that no snapshot can hold.
+    /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<Skipped>,
-    /// Number of all entries that no snapshot can hold.
+    /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
 }
 
@@ -137,7 +137,7 @@ impl Changes {
     }
 }
 
-/// Workspace in the list of all workspaces.
+/// Entry in the list of all workspaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceEntry {
     /// Name of the workspace.
@@ -146,7 +146,7 @@ pub struct WorkspaceEntry {
     pub record: Result<Record, String>,
 }
 
-/// All workspaces of a directory, which one process at a time may use.
+/// Set of workspaces in one directory, which only one process at a time may use.
 #[derive(Debug)]
 pub struct Workspaces {
     directory: PathBuf,
@@ -154,22 +154,22 @@ pub struct Workspaces {
     selection: ProviderSelection,
     holder: CurrentHolder,
     layers: Layers,
-    overlay: Overlay,
-    clone: Copy,
-    copy: Copy,
+    overlay: OverlayProvider,
+    clone: CopyProvider,
+    copy: CopyProvider,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// Slot of a workspace name.
+/// Entry of a workspace name in [`Workspaces::slots`], which serialises operations on the workspace.
 #[derive(Debug, Default)]
 struct Slot {
     /// `None` while the workspace is being created and after it was removed. Locked during operations on it.
     workspace: Mutex<Option<LiveWorkspace>>,
-    /// Summary that can be read during operations on the workspace.
+    /// Readable without waiting for operations on the workspace.
     summary: Mutex<Option<Summary>>,
 }
 
-/// Summary of a workspace that is available at any time.
+/// Summary of a workspace as of its last operation.
 #[derive(Debug, Clone)]
 struct Summary {
     info: WorkspaceInfo,
@@ -182,33 +182,33 @@ struct Summary {
 #[derive(Debug)]
 struct LiveWorkspace {
     record: Record,
-    /// Layers below it, which must be kept.
+    /// Guard of the layers of the current generation.
     lower: LowerLayers,
-    /// Layers of the former generation, which must be kept.
+    /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
 }
 
 impl Workspaces {
     /// Opens the workspaces of a directory, and finishes or undoes the operations of a killed process.
     pub fn open(options: Options) -> Result<Self> {
-        make_private(&options.directory)?;
-        make_private(&options.layers)?;
+        create_private_dir(&options.directory)?;
+        create_private_dir(&options.layers)?;
         let absolute = |path: &Path| fs::canonicalize(path).context("find", path);
         let options = Options {
             directory: absolute(&options.directory)?,
             layers: absolute(&options.layers)?,
             ..options
         };
-        let visible_holder = options.holder.as_ref().map_err(String::as_str);
-        let selection = select_provider(&options.directory, visible_holder, options.provider)?;
+        let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
+        let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Machine);
-        let escape = Overlay::escapes(&holder);
+        let escape = OverlayProvider::escapes(&holder);
         let layer_options =
             CheckoutOptions { owner, escape, keep_set_id: true, ..CheckoutOptions::default() };
         let layers = Layers::open(&options.layers, store.clone(), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
-        let copy = |reflink| Copy {
+        let copy = |reflink| CopyProvider {
             store: store.clone(),
             holder: holder.clone(),
             owner,
@@ -218,7 +218,14 @@ impl Workspaces {
         let this = Self {
             clone: copy(true),
             copy: copy(false),
-            overlay: Overlay::new(&store, &holder, &layers, owner, options.lazy, options.layers.join("view")),
+            overlay: OverlayProvider::new(
+                &store,
+                &holder,
+                &layers,
+                owner,
+                options.lazy,
+                options.layers.join("view"),
+            ),
             holder,
             layers,
             directory,
@@ -240,17 +247,17 @@ impl Workspaces {
         &self.store
     }
 
-    /// Returns the namespace holder of the mounts.
+    /// Returns the namespace holder that has the mounts of the workspaces.
     pub fn holder(&self) -> NamespaceHolder {
         self.holder.get()
     }
 
-    /// Replaces a namespace holder that has died. Later mounts use the new one.
+    /// Replaces the namespace holder after it has died. Later mounts use the new one.
     pub fn set_holder(&self, holder: NamespaceHolder) {
         self.holder.set(holder);
     }
 
-    /// Creates a workspace.
+    /// Creates a workspace. Removes everything again on failure.
     pub fn create(&self, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         self.create_with(&self.store, id, new)
     }
@@ -260,26 +267,26 @@ impl Workspaces {
         let kind = new.provider.unwrap_or(self.selection.kind);
         self.check_available(kind)?;
         let slot = Arc::new(Slot::default());
-        let mut workspace = locked(&slot.workspace);
+        let mut workspace = lock(&slot.workspace);
         {
-            let mut all = self.lock();
-            if all.contains_key(id) {
+            let mut slots = self.lock_slots();
+            if slots.contains_key(id) {
                 return Err(WorkspaceError::Exists { id: id.to_owned() });
             }
-            all.insert(id.to_owned(), Arc::clone(&slot));
+            slots.insert(id.to_owned(), Arc::clone(&slot));
         }
-        let created = self.make(store, id, kind, new);
+        let created = self.create_on_disk(store, id, kind, new);
         if created.is_err() {
             self.remove_slot(id, &slot);
         }
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
-        *locked(&slot.summary) = Some(self.summarize(id, &record, &lower));
+        *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
         *workspace = Some(LiveWorkspace { record, lower, former: None });
         Ok(info)
     }
 
-    fn make(
+    fn create_on_disk(
         &self,
         store: &Store,
         id: &str,
@@ -299,7 +306,7 @@ impl Workspaces {
         let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, current) });
         let lower = base.and_then(|base| {
             (new.prepare)(&directory);
-            self.make_in(id, &directory, &mut record, &base)
+            self.create_first_generation(id, &directory, &mut record, &base)
         });
         if let Err(error) = &lower {
             tracing::debug!(workspace = id, %error, "failed to create workspace");
@@ -308,15 +315,21 @@ impl Workspaces {
         lower.map(|lower| (record, lower))
     }
 
-    /// Makes the first generation and then writes the record: a workspace without a record is incomplete, and
-    /// removed when the directory is opened.
-    fn make_in(&self, id: &str, directory: &Path, record: &mut Record, base: &Base) -> Result<LowerLayers> {
-        let lower = self.make_generation(id, &record.uid, &mut record.current, base)?;
+    /// Creates the first generation and then writes the record. A workspace without a record is incomplete
+    /// and is removed when the directory is opened.
+    fn create_first_generation(
+        &self,
+        id: &str,
+        directory: &Path,
+        record: &mut Record,
+        base: &Base,
+    ) -> Result<LowerLayers> {
+        let lower = self.create_generation(id, &record.uid, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
 
-    fn make_generation(
+    fn create_generation(
         &self,
         id: &str,
         uid: &str,
@@ -326,7 +339,7 @@ impl Workspaces {
         self.pin(id, base, generation.pin)?;
         let dir = self.dir(id, uid, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
-        let lower = self.provider(generation.provider).make(&dir, base)?;
+        let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
         Ok(lower)
     }
@@ -336,8 +349,8 @@ impl Workspaces {
         Ok(self.store.pin_as(pin, snapshot, &self.pin_owner(id), Durability::Buffered)?)
     }
 
-    /// Returns the owner of the pins of a workspace. For an empty name, this is the common prefix of all
-    /// workspaces of this directory.
+    /// Returns the owner that is recorded in the pins of a workspace. For an empty id, it is the common
+    /// prefix of the owners of all workspaces in this directory.
     fn pin_owner(&self, id: &str) -> String {
         format!("workspace {}/{id}", self.directory.display())
     }
@@ -347,18 +360,18 @@ impl Workspaces {
         self.summary(id).map(|summary| summary.info)
     }
 
-    /// Returns the path of a workspace's directory.
+    /// Returns the path of the agent's directory.
     pub fn path(&self, id: &str) -> Result<PathBuf> {
         self.get(id).map(|info| info.path)
     }
 
     /// Returns the record of a workspace.
     pub fn record(&self, id: &str) -> Result<Record> {
-        self.with(id, |workspace| Ok(workspace.record.clone()))
+        self.with_locked(id, |workspace| Ok(workspace.record.clone()))
     }
 
     /// Computes the differences between a workspace and its base. `quiescent` means that no process writes to
-    /// it meanwhile.
+    /// it during the call.
     pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
         self.changes_with(&self.store, id, quiescent)
     }
@@ -373,8 +386,8 @@ impl Workspaces {
         })
     }
 
-    /// Commits the content of a workspace as a snapshot. Its parent is the last snapshot that was committed
-    /// from the workspace, or else its base.
+    /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
+    /// snapshot of the workspace, or else its base.
     pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
         self.commit_with(&self.store, id, new, quiescent)
     }
@@ -393,7 +406,7 @@ impl Workspaces {
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, quiescent)?;
             workspace.record.last = Some(committed.snapshot.id);
-            // Losing this only affects the parent of the next commit: the snapshot exists.
+            // The snapshot exists. A lost record only affects the parent of the next commit.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
             }
@@ -401,14 +414,16 @@ impl Workspaces {
         })
     }
 
-    /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next one.
+    /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
+    /// commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
-        let undone = self.with(id, |workspace| {
+        let undone = self.with_locked(id, |workspace| {
             if workspace.record.last != Some(snapshot.id) {
                 return Ok(());
             }
             workspace.record.last = snapshot.parents.first().copied();
-            // A full disk may be the reason for undoing it. The next commit skips a missing snapshot.
+            // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
+            // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
             }
@@ -437,39 +452,38 @@ impl Workspaces {
     /// Removes a workspace with everything in it, if it exists.
     pub fn cleanup(&self, id: &str) -> Result<()> {
         check_name(id)?;
-        // Workspaces without a usable record can be removed too. Their new slot prevents that one with the
-        // same name is created meanwhile.
-        let slot = Arc::clone(self.lock().entry(id.to_owned()).or_default());
-        let mut workspace = locked(&slot.workspace);
-        // Another thread may have removed the workspace, and it may have been created again.
-        if !self.lock().get(id).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
+        // A workspace without a usable record has no slot. The new slot prevents another thread from creating
+        // a workspace with the same name during the removal.
+        let slot = Arc::clone(self.lock_slots().entry(id.to_owned()).or_default());
+        let mut workspace = lock(&slot.workspace);
+        // Another thread may have removed the workspace and created a new one.
+        if !self.lock_slots().get(id).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
             return Ok(());
         }
         let directory = self.directory.join(id);
-        Record::remove(&directory)?;
+        Record::mark_removing(&directory)?;
         if let Some(workspace) = workspace.as_mut() {
             workspace.record.phase = Phase::Removing;
         }
         self.remove_all(id, workspace.as_ref().map(|workspace| &workspace.record))?;
         *workspace = None;
-        *locked(&slot.summary) = None;
+        *lock(&slot.summary) = None;
         self.remove_slot(id, &slot);
         Ok(())
     }
 
-    /// Removes a slot, unless the name has another one by now.
+    /// Removes a slot, unless it was replaced.
     fn remove_slot(&self, id: &str, slot: &Arc<Slot>) {
-        let mut all = self.lock();
-        if all.get(id).is_some_and(|current| Arc::ptr_eq(current, slot)) {
-            all.remove(id);
+        let mut slots = self.lock_slots();
+        if slots.get(id).is_some_and(|current| Arc::ptr_eq(current, slot)) {
+            slots.remove(id);
         }
     }
 
-    /// Mounts a workspace whose mount is gone, after a reboot or the death of the namespace holder. The
-    /// caller guarantees that no process uses the former mount any more: two overlays with one upper
-    /// directory corrupt each other.
+    /// Mounts a workspace again after a reboot or the death of the namespace holder. The caller guarantees
+    /// that no process uses the former mount: two overlays with the same upper directory corrupt each other.
     pub fn remount(&self, id: &str) -> Result<WorkspaceInfo> {
-        self.with(id, |workspace| {
+        self.with_locked(id, |workspace| {
             let dir = self.current(id, &workspace.record);
             let generation = &mut workspace.record.current;
             let base = self.base(generation)?;
@@ -480,12 +494,12 @@ impl Workspaces {
         })
     }
 
-    /// Removes a workspace, but keeps its content in a directory, whose path is returned. Returns `None` and
-    /// changes nothing if the content is spread over layers.
-    pub fn keep(&self, id: &str) -> Result<Option<PathBuf>> {
+    /// Removes a workspace, but moves its content to a directory that is kept, and returns its path. Returns
+    /// `None` and changes nothing for an overlay, whose content is spread over layers.
+    pub fn keep_content(&self, id: &str) -> Result<Option<PathBuf>> {
         let directory = self.directory.join(KEPT_DIR);
         let to = directory.join(id);
-        let moved = self.with(id, |workspace| {
+        let moved = self.with_locked(id, |workspace| {
             let generation = &workspace.record.current;
             if generation.provider == ProviderKind::Overlay {
                 return Ok(false);
@@ -508,16 +522,16 @@ impl Workspaces {
         Ok(to.exists().then_some(to))
     }
 
-    /// Measures the disk usage of a workspace, without layers that it shares with others.
+    /// Measures the disk usage of a workspace, without shared layers.
     pub fn usage(&self, id: &str) -> Result<Usage> {
         match self.summary(id) {
-            // It may exist without a usable record.
+            // The workspace may exist without a usable record.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
             summary => summary.map(|summary| measure(&self.holder.get(), &summary.private_dir)),
         }
     }
 
-    /// Measures the disk usage like [`Workspaces::usage`], up to a bound.
+    /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<Usage> {
         let private_dir = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
@@ -526,19 +540,19 @@ impl Workspaces {
         Ok(measure_within(&self.holder.get(), &private_dir, bounds))
     }
 
-    /// Returns the layers below a workspace with their approximate sizes in bytes. Other workspaces may use
-    /// them, too.
+    /// Returns the layers below a workspace with their approximate sizes in bytes. Other workspaces may share
+    /// them.
     pub fn layers_of(&self, id: &str) -> Vec<(String, u64)> {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
     /// Removes unused layers, the least recently used first, until twice the reserve is free. Returns false
-    /// if less is free in the end.
+    /// if that much cannot be freed.
     pub fn drop_unused_layers(&self) -> bool {
         self.layers.drop_unused()
     }
 
-    /// Returns the path of the directory of a workspace with its record and all generations.
+    /// Returns the path of the directory that holds the record and all generations of a workspace.
     pub fn directory_of(&self, id: &str) -> PathBuf {
         self.directory.join(id)
     }
@@ -547,7 +561,7 @@ impl Workspaces {
     pub fn list(&self) -> Result<Vec<WorkspaceEntry>> {
         let mut entries = Vec::new();
         for id in names(&self.directory)? {
-            let record = match self.with(&id, |workspace| Ok(workspace.record.clone())) {
+            let record = match self.with_locked(&id, |workspace| Ok(workspace.record.clone())) {
                 Err(WorkspaceError::NotFound { .. }) => Record::read(&self.directory.join(&id)),
                 record => record,
             };
@@ -566,18 +580,18 @@ impl Workspaces {
         self.layers.is_writing()
     }
 
-    /// Unmounts the lazy mount if there are no workspaces. Returns true if it was unmounted. A workspace
-    /// counts from the start of its creation, before it uses the mount.
+    /// Unmounts the lazy mount if there are no workspaces, including those that are being created. Returns
+    /// true if it was unmounted.
     pub fn unmount_lazy(&self) -> Result<bool> {
-        self.overlay.unmount_lazy(&|| !self.lock().is_empty())
+        self.overlay.unmount_lazy(&|| !self.lock_slots().is_empty())
     }
 
-    /// Releases the directory for another process. This value must not be used any more.
+    /// Releases the directory for another process. Do not use this value afterwards.
     pub fn close(&self) -> Result<()> {
         self.layers.close()
     }
 
-    /// Removes a pin. A failure only keeps content for too long.
+    /// Removes a pin. A failure is only logged: the content stays in the store.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
@@ -625,26 +639,26 @@ impl Workspaces {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
-        locked(&self.slots)
+    fn lock_slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
+        lock(&self.slots)
     }
 
     fn slot(&self, id: &str) -> Result<Arc<Slot>> {
-        self.lock().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
+        self.lock_slots().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
     fn summary(&self, id: &str) -> Result<Summary> {
-        let summary = locked(&self.slot(id)?.summary).clone();
+        let summary = lock(&self.slot(id)?.summary).clone();
         summary.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
     /// Locks a workspace and runs `work` on it.
-    fn with<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
+    fn with_locked<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
         let slot = self.slot(id)?;
-        self.run_locked(id, &slot, locked(&slot.workspace), work)
+        self.run_locked(id, &slot, lock(&slot.workspace), work)
     }
 
-    /// Locks a workspace and runs `work` on it. Waiting for the lock ends when `cancel` is set.
+    /// Locks a workspace and runs `work` on it. Stops waiting for the lock when `cancel` is set.
     fn with_cancel<T>(
         &self,
         cancel: &Cancel,
@@ -664,7 +678,7 @@ impl Workspaces {
     ) -> Result<T> {
         let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
         let result = work(workspace);
-        *locked(&slot.summary) = Some(self.summarize(id, &workspace.record, &workspace.lower));
+        *lock(&slot.summary) = Some(self.summarize(id, &workspace.record, &workspace.lower));
         result
     }
 
@@ -681,9 +695,9 @@ impl Drop for Workspaces {
     }
 }
 
-/// Creates a directory that no other user can enter: agents write the files of workspaces and layers, which
-/// may have set-id bits.
-fn make_private(path: &Path) -> Result<()> {
+/// Creates a directory that is not accessible to other users, because files written by agents may have set-id
+/// bits.
+fn create_private_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).context("create", path)?;
     let mode = fs::metadata(path).context("stat", path)?.permissions().mode();
     if mode & 0o077 != 0 {
@@ -692,15 +706,15 @@ fn make_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check_name(id: &str) -> Result<()> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let fits = id.bytes().all(fits) && !id.starts_with('.') && id != KEPT_DIR && id != PROBE_DIR;
-    let valid = !id.is_empty() && id.len() <= NAME_MAX && fits;
-    if valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_reserved = id.starts_with('.') || id == KEPT_DIR || id == PROBE_DIR;
+    let is_valid = !id.is_empty() && id.len() <= NAME_MAX && id.bytes().all(is_allowed) && !is_reserved;
+    if is_valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
 }
 
 /// Lists the names of workspaces in a directory; other entries are ignored.

@@ -65,24 +65,28 @@ impl Counters {
         self.totals.get(name).copied().unwrap_or(Some(0))
     }
 
-    /// Removes the increments of counters that are not in `wanted`: a counter that is created again starts at 0.
+    /// Removes the increments of counters that are not in `target`: a counter that is created again starts at
+    /// 0.
     pub(super) fn retain(
         &self,
         document: &mut AutoCommit,
-        wanted: &BTreeMap<String, i128>,
+        target: &BTreeMap<String, i128>,
     ) -> Result<(), AutomergeError> {
-        let is_gone = |member: &&String| split(member).is_none_or(|(name, _)| !wanted.contains_key(name));
-        self.members.iter().filter(is_gone).try_for_each(|member| document.delete(&self.map, member.as_str()))
+        let is_obsolete = |member: &&String| split(member).is_none_or(|(name, _)| !target.contains_key(name));
+        self.members
+            .iter()
+            .filter(is_obsolete)
+            .try_for_each(|member| document.delete(&self.map, member.as_str()))
     }
 
-    /// Adds the differences between the current and the wanted totals, as increments of a side.
+    /// Adds the differences between the current and the target totals, as increments of a side.
     pub(super) fn add_increments(
         &self,
         document: &mut AutoCommit,
-        wanted: &BTreeMap<String, i128>,
+        target: &BTreeMap<String, i128>,
         side: &str,
     ) -> Result<(), AutomergeError> {
-        for (name, value) in wanted {
+        for (name, value) in target {
             // Values have at most 30 digits, so their difference does not overflow; a total that did overflow
             // was never a value.
             let added = value.saturating_sub(self.total(name).unwrap_or(0));

@@ -78,7 +78,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether a value is a counter, whose total is in [`Counters`].
+/// Returns true if a value is a counter, whose total is in [`Counters`].
 fn is_counter(value: &Value<'_>) -> bool {
     matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
@@ -112,11 +112,11 @@ fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
     })
 }
 
-/// Changes the value of a document to `data`, with as few operations as possible, since the cost of each grows
-/// with the size of the document: unchanged values need none, and a new value needs one.
+/// Changes the value of a document to `data`, with as few operations as possible, since the cost of each
+/// grows with the size of the document: unchanged values need none, and a new value needs one.
 ///
 /// `current` is the value of the document; `None` if it could not be read. Returns the counters and their
-/// wanted totals, to be passed to [`Counters::add_increments`].
+/// target totals, to be passed to [`Counters::add_increments`].
 pub(super) fn write(
     document: &mut AutoCommit,
     current: Option<&JsonValue>,
@@ -125,11 +125,11 @@ pub(super) fn write(
 ) -> Result<(Counters, BTreeMap<String, i128>), AutomergeError> {
     let counters = Counters::read_or_create(document)?;
     let mut writer =
-        Writer { document, schema, counters: &counters, cursor: Cursor::default(), wanted: BTreeMap::new() };
+        Writer { document, schema, counters: &counters, cursor: Cursor::default(), target: BTreeMap::new() };
     writer.set(&ROOT, Prop::Map(VALUE_KEY.to_owned()), current, data)?;
-    let wanted = writer.wanted;
-    counters.retain(document, &wanted)?;
-    Ok((counters, wanted))
+    let target = writer.target;
+    counters.retain(document, &target)?;
+    Ok((counters, target))
 }
 
 struct Writer<'a> {
@@ -137,8 +137,8 @@ struct Writer<'a> {
     schema: &'a Schema,
     counters: &'a Counters,
     cursor: Cursor,
-    /// Wanted totals by counter name.
-    wanted: BTreeMap<String, i128>,
+    /// Target totals by counter name.
+    target: BTreeMap<String, i128>,
 }
 
 impl Writer<'_> {
@@ -150,7 +150,7 @@ impl Writer<'_> {
         current: Option<&JsonValue>,
         data: &JsonValue,
     ) -> Result<(), AutomergeError> {
-        // If the schema has counters, unchanged values are visited too: `wanted` needs all counters.
+        // If the schema has counters, unchanged values are visited too: `target` needs all counters.
         if current == Some(data) && !self.schema.has_counters() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Writer<'_> {
             if let (Prop::Seq(_), Some((_, id))) = (&at, self.document.get(parent, at.clone())?) {
                 self.cursor.set_element_id(&id);
             }
-            self.wanted.insert(self.cursor.counter(), number);
+            self.target.insert(self.cursor.counter(), number);
             return Ok(());
         }
         match (&before, data) {
@@ -213,7 +213,7 @@ impl Writer<'_> {
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             self.document.insert(list, at, ScalarValue::counter(0))?;
             return self.in_element(list, at, |writer, _| {
-                writer.wanted.insert(writer.cursor.counter(), number);
+                writer.target.insert(writer.cursor.counter(), number);
                 Ok(())
             });
         }
@@ -227,11 +227,11 @@ impl Writer<'_> {
     }
 
     /// Converts a value so that a single operation can insert it, and records the totals of its counters.
-    /// `None` if the value contains an array and the schema has counters: the name of a counter in an array is
-    /// unknown before the insertion.
+    /// `None` if the value contains an array and the schema has counters: the name of a counter in an array
+    /// is unknown before the insertion.
     fn hydrate(&mut self, data: &JsonValue, kind: CrdtType) -> Option<hydrate::Value> {
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
-            self.wanted.insert(self.cursor.counter(), number);
+            self.target.insert(self.cursor.counter(), number);
             return Some(hydrate::Value::Scalar(ScalarValue::counter(0)));
         }
         if let Some(scalar) = to_scalar(data) {
@@ -305,15 +305,15 @@ impl Writer<'_> {
         &mut self,
         id: &ObjId,
         current: Option<&BTreeMap<String, JsonValue>>,
-        wanted: &BTreeMap<String, JsonValue>,
+        target: &BTreeMap<String, JsonValue>,
     ) -> Result<(), AutomergeError> {
         let known = current.map(|current| current.keys().cloned().collect());
         for key in known.unwrap_or_else(|| keys(self.document, id)) {
-            if !wanted.contains_key(&key) {
+            if !target.contains_key(&key) {
                 self.document.delete(id, key)?;
             }
         }
-        for (key, data) in wanted {
+        for (key, data) in target {
             self.cursor.enter(key.clone());
             self.set(id, Prop::Map(key.clone()), current.and_then(|current| current.get(key)), data)?;
             self.cursor.leave();
@@ -322,13 +322,13 @@ impl Writer<'_> {
     }
 
     /// Sets the members of a set, which is stored as a map with one key per value.
-    fn set_members(&mut self, id: &ObjId, wanted: &[JsonValue]) -> Result<(), AutomergeError> {
-        let wanted: BTreeSet<String> = wanted.iter().map(JsonValue::to_set_key).collect();
+    fn set_members(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
+        let target: BTreeSet<String> = target.iter().map(JsonValue::to_set_key).collect();
         let current: BTreeSet<String> = keys(self.document, id).into_iter().collect();
-        for name in current.difference(&wanted) {
+        for name in current.difference(&target) {
             self.document.delete(id, name.as_str())?;
         }
-        for name in wanted.difference(&current) {
+        for name in target.difference(&current) {
             self.document.put(id, name.as_str(), true)?;
         }
         Ok(())
@@ -340,7 +340,7 @@ impl Writer<'_> {
         &mut self,
         id: &ObjId,
         known: Option<&[JsonValue]>,
-        wanted: &[JsonValue],
+        target: &[JsonValue],
     ) -> Result<(), AutomergeError> {
         let current: Vec<Option<Cow<'_, JsonValue>>> = match known {
             Some(known) => known.iter().map(|data| Some(Cow::Borrowed(data))).collect(),
@@ -351,18 +351,18 @@ impl Writer<'_> {
             }
         };
         let current: Vec<Option<&JsonValue>> = current.iter().map(Option::as_deref).collect();
-        let hunks = self.hunks(&current, wanted);
+        let hunks = self.hunks(&current, target);
         // Counters come first, while indexes in the document and in `current` are equal.
         if self.schema.has_counters() {
             for (old, new) in unchanged(&hunks, current.len()) {
-                self.element(id, old, current[old], &wanted[new])?;
+                self.element(id, old, current[old], &target[new])?;
             }
         }
         // The hunks are applied from the end, so that the indexes of earlier elements stay valid.
         for (old, new) in hunks.into_iter().rev() {
             let common = old.len().min(new.len());
             let (removed_count, end_of_common) = (old.len() - common, old.start + common);
-            let added = &wanted[new.start + common..new.end];
+            let added = &target[new.start + common..new.end];
             match self.hydrate_elements(added) {
                 Some(values) if removed_count > 0 || !values.is_empty() => {
                     let removed_count = isize::try_from(removed_count).unwrap_or(isize::MAX);
@@ -379,7 +379,7 @@ impl Writer<'_> {
                 }
             }
             for step in 0..common {
-                self.element(id, old.start + step, current[old.start + step], &wanted[new.start + step])?;
+                self.element(id, old.start + step, current[old.start + step], &target[new.start + step])?;
             }
         }
         Ok(())
@@ -399,15 +399,15 @@ impl Writer<'_> {
     fn hunks(
         &mut self,
         current: &[Option<&JsonValue>],
-        wanted: &[JsonValue],
+        target: &[JsonValue],
     ) -> Vec<(Range<usize>, Range<usize>)> {
         if !self.schema.has_counters() {
-            return compare(current.iter().copied(), wanted.iter().map(Some));
+            return compare(current.iter().copied(), target.iter().map(Some));
         }
         let (schema, mut path) = (self.schema, self.element_path());
         let mut compared = |data: &JsonValue| data.with_counters_at_zero(schema, &mut path);
         let before: Vec<Option<JsonValue>> = current.iter().map(|data| data.map(&mut compared)).collect();
-        let after: Vec<Option<JsonValue>> = wanted.iter().map(|data| Some(compared(data))).collect();
+        let after: Vec<Option<JsonValue>> = target.iter().map(|data| Some(compared(data))).collect();
         compare(before.iter().map(Option::as_ref), after.iter().map(Option::as_ref))
     }
 }

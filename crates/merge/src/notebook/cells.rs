@@ -37,8 +37,8 @@ pub(super) struct Cell<'a> {
     pub(super) node: &'a SyntaxNode<'a>,
     /// Type: `code`, `markdown` or `raw`.
     pub(super) kind: &'a str,
-    /// Id of the cell; `None` if it has no id, or the id does not identify the cell: another cell has the same
-    /// id, or ids are positions.
+    /// Id of the cell; `None` if it has no id, or the id does not identify the cell: another cell has the
+    /// same id, or ids are positions.
     pub(super) id: Option<&'a str>,
     pub(super) source: Cow<'a, str>,
     pub(super) hash: ContentHash,
@@ -68,8 +68,8 @@ impl<'a> Notebook<'a> {
         Some(Self { document, cells, has_duplicate_ids })
     }
 
-    /// Returns whether ids are positions, as written by some tools that strip outputs: inserting a cell changes
-    /// the ids of all cells after it.
+    /// Returns true if ids are positions, as written by some tools that strip outputs: inserting a cell
+    /// changes the ids of all cells after it.
     pub(super) fn has_positional_ids(&self) -> bool {
         let number = |cell: &Cell<'_>| {
             let id = cell.id?;
@@ -88,7 +88,7 @@ impl<'a> Notebook<'a> {
     }
 }
 
-/// Clears duplicate ids. Returns whether there were any.
+/// Clears duplicate ids. Returns true if there were any.
 fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
     let mut counts = HashMap::new();
     for id in cells.iter().filter_map(|cell| cell.id) {
@@ -122,7 +122,7 @@ impl<'a> Cell<'a> {
         results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
-    /// Returns whether two cells differ at most in their results.
+    /// Returns true if two cells differ at most in their results.
     pub(super) fn equals_except_results(&self, other: &Self) -> bool {
         let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
         let metadata = |cell: &Self| member(cell.node, "metadata");
@@ -132,7 +132,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Returns whether two objects have the same members, ignoring some. An absent object equals an empty one.
+/// Returns true if two objects have the same members, ignoring some. An absent object equals an empty one.
 fn equal_except(
     one: Option<&SyntaxNode<'_>>,
     other: Option<&SyntaxNode<'_>>,

@@ -217,14 +217,14 @@ pub(super) fn range(range: &Range<u32>) -> Range<usize> {
 
 /// Returns the sorted hashes of the words and symbols of a source, at most [`WORDS_MAX`].
 fn words(source: &str) -> Vec<u64> {
-    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let ends = source.char_indices().filter(|(at, letter)| {
-        let next = source[at + letter.len_utf8()..].chars().next();
-        !is_word(*letter) || !next.is_some_and(is_word)
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    let ends = source.char_indices().filter(|(at, character)| {
+        let next = source[at + character.len_utf8()..].chars().next();
+        !is_word(*character) || !next.is_some_and(is_word)
     });
     let mut start = 0;
-    let pieces = ends.filter_map(|(at, letter)| {
-        let end = at + letter.len_utf8();
+    let pieces = ends.filter_map(|(at, character)| {
+        let end = at + character.len_utf8();
         let word = &source[std::mem::replace(&mut start, end)..end];
         (!word.trim().is_empty()).then_some(word)
     });

@@ -45,8 +45,8 @@ impl Names {
         names
     }
 
-    /// Sets the names of added cells. Consecutive cells that one side added get names with a common prefix, so
-    /// that the merge keeps them together.
+    /// Sets the names of added cells. Consecutive cells that one side added get names with a common prefix,
+    /// so that the merge keeps them together.
     fn name_added(&mut self, ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) {
         let (our_runs, their_runs) = (added_runs(ours), added_runs(theirs));
         let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
@@ -119,8 +119,8 @@ fn count_added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize)
     (first, last.min(shorter - first))
 }
 
-/// Merges the orders of both sides. `None` if one side moved no cells, or both moved the same cell to different
-/// positions. The arguments list the cells that all versions have, by their index in the base.
+/// Merges the orders of both sides. `None` if one side moved no cells, or both moved the same cell to
+/// different positions. The arguments list the cells that all versions have, by their index in the base.
 pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
@@ -167,7 +167,7 @@ fn before(order: &[usize]) -> HashMap<usize, Option<usize>> {
     order.iter().copied().zip(before).collect()
 }
 
-/// Returns the cells that have to move for an ascending order: all but a longest ascending subsequence.
+/// Returns the cells that must move for an ascending order: all except a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
     // Index of the last element of the lowest subsequence, by length.
     let mut ends: Vec<usize> = Vec::new();

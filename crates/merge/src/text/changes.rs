@@ -30,8 +30,8 @@ pub struct DiffLimitExceeded;
 pub struct DiffLimits {
     /// Maximum number of lines of both texts together, without their common start and end.
     pub lines: usize,
-    /// Maximum number of lines of both texts together for the Myers diff. Longer texts get the faster histogram
-    /// diff, which matches repeated lines less well.
+    /// Maximum number of lines of both texts together for the Myers diff. Longer texts get the faster
+    /// histogram diff, which matches repeated lines less well.
     pub exact: usize,
 }
 
@@ -94,8 +94,8 @@ impl<'b, 't> BaseDiff<'b, 't> {
         let (first, last) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
         let is_large = size > self.limits.exact;
-        // The common start and end cost little, and are part of the diff: a change of repeated lines has several
-        // possible positions, and git chooses among all of them.
+        // The common start and end cost little, and are part of the diff: a change of repeated lines has
+        // several possible positions, and git chooses among all of them.
         let size = if is_large { size - 2 * (first + last) } else { size };
         if size > self.limits.lines {
             return Err(DiffLimitExceeded);
@@ -117,7 +117,7 @@ impl<'b, 't> BaseDiff<'b, 't> {
         Ok(LineChanges(hunks.collect()))
     }
 
-    /// Returns whether the only change replaced a few lines by others. Every algorithm finds exactly this
+    /// Returns true if the only change replaced a few lines by others. Every algorithm finds exactly this
     /// change, and its position is unique, since neither range is empty.
     fn is_single_replacement(&self, removed: &Range<usize>, side: &Lines<'t>, added: &Range<usize>) -> bool {
         let are_few = |lines: &Range<usize>| (1..=SINGLE_CHANGE_MAX).contains(&lines.len());

@@ -15,7 +15,8 @@ pub enum Style {
     Merge,
     /// Shows both sides and the base.
     Diff3,
-    /// Shows both sides and the base. Common lines at the start and end of both sides are outside the markers.
+    /// Shows both sides and the base. Common lines at the start and end of both sides are outside the
+    /// markers.
     Zdiff3,
 }
 
@@ -148,8 +149,8 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         self.marker(b'>', labels.size, labels.theirs, ending);
     }
 
-    fn marker(&mut self, sign: u8, size: usize, label: &str, ending: LineEnding) {
-        self.bytes.resize(self.bytes.len() + size, sign);
+    fn marker(&mut self, character: u8, size: usize, label: &str, ending: LineEnding) {
+        self.bytes.resize(self.bytes.len() + size, character);
         if !label.is_empty() {
             self.bytes.push(b' ');
             self.bytes.extend_from_slice(label.as_bytes());

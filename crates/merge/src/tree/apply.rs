@@ -1,7 +1,7 @@
-//! Writes the decided slots to a virtual tree over ours.
+//! Writes the merged slots to a virtual tree over ours.
 //!
-//! Removals come before additions. Directories that theirs added or removed as a whole, and in which ours
-//! changed nothing, are added or removed with one operation.
+//! Removals come before additions. A directory that theirs added or removed, and in which ours changed
+//! nothing, is added or removed with one operation.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,9 @@ use workspace_state::{Attributes, Entry, Node, NodeKind, TreeError, VirtualTree}
 use super::attributes::{self, NodeAttributes};
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
+use super::directory_renames;
 use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
-use super::paths::{above, below, parent};
-use super::relocate;
+use super::paths::{ancestors, below, parent};
 use super::result::Result;
 
 pub(super) fn apply(
@@ -45,7 +45,7 @@ pub(super) fn apply(
         }
     }
     let wholes: HashSet<&[u8]> = whole.iter().map(Vec::as_slice).collect();
-    let is_in_whole = |path: &[u8]| above(path).any(|above| wholes.contains(above));
+    let is_in_whole = |path: &[u8]| ancestors(path).any(|ancestor| wholes.contains(ancestor));
     for moved in theirs.moved.values().filter(|moved| !is_in_whole(&moved.to)) {
         builder.graft(&moved.to, &moved.new)?;
     }
@@ -66,7 +66,7 @@ pub(super) fn apply(
 }
 
 impl ResultEntry {
-    /// Returns whether the entry differs from ours.
+    /// Returns true if the entry differs from ours.
     fn is_different(&self) -> bool {
         match (&self.leaf, &self.existing) {
             (Some(ResultLeaf::Unchanged(entry)), Some(existing)) => entry.node != existing.node,
@@ -113,7 +113,7 @@ fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChan
 }
 
 impl ResultEntry {
-    /// Returns whether the result has an entry of one of the trees unchanged.
+    /// Returns true if the result has an entry of one of the trees unchanged.
     fn is_entry(&self, entry: &Entry) -> bool {
         matches!(&self.leaf, Some(ResultLeaf::Unchanged(leaf)) if leaf.node == entry.node)
     }
@@ -124,7 +124,7 @@ fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     for path in paths {
-        if !above(path).any(|above| seen.contains(above)) {
+        if !ancestors(path).any(|ancestor| seen.contains(ancestor)) {
             seen.insert(path.clone());
             found.push(path.clone());
         }
@@ -231,7 +231,7 @@ impl TreeBuilder<'_> {
         theirs: &SideChanges<'_>,
     ) -> Result<()> {
         for (by, other) in [(ours, theirs), (theirs, ours)] {
-            for (from, to) in relocate::changed_and_renamed(by, other) {
+            for (from, to) in directory_renames::changed_and_renamed(by, other) {
                 let entries = [by.base.entry(&from)?, by.tree.entry(&to)?, other.tree.entry(&from)?];
                 let [Some(base), Some(renamed), Some(changed)] = entries else { continue };
                 let base = TreeVersion::new(&from, base);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use workspace_state::{Difference, DifferenceKind, Entry, Node, StoreError, Subtree, Tree};
 
-use super::paths::{above, contains_at_or_below, join, parent};
+use super::paths::{ancestors, contains_at_or_below, join, parent};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -16,12 +16,12 @@ pub(super) struct EntryChange {
 }
 
 impl EntryChange {
-    /// Returns whether the new entry is an empty directory.
+    /// Returns true if the new entry is an empty directory.
     pub(super) fn is_empty_directory(&self) -> bool {
         matches!(self.new.as_ref().map(|entry| &entry.node), Some(Node::Directory(node)) if node.entries == 0)
     }
 
-    /// Returns whether the entry exists before and after the change.
+    /// Returns true if the entry exists before and after the change.
     pub(super) fn is_edit(&self) -> bool {
         self.old.is_some() && self.new.is_some()
     }
@@ -125,7 +125,7 @@ impl<'t> SideChanges<'t> {
         }
     }
 
-    /// Returns whether the other side changed nothing at the paths that this side added, removed or moved.
+    /// Returns true if the other side changed nothing at the paths that this side added, removed or moved.
     pub(super) fn is_disjoint_from(&self, other: &Self) -> bool {
         let is_unaffected = |path: &[u8]| !other.has_changes_at(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
@@ -134,7 +134,7 @@ impl<'t> SideChanges<'t> {
             && self.one_sided.iter().all(|directory| is_unaffected(&directory.path))
     }
 
-    /// Returns whether this side changed a path, or a path below it.
+    /// Returns true if this side changed a path, or a path below it.
     pub(super) fn has_changes_at(&self, path: &[u8]) -> bool {
         contains_at_or_below(&self.leaves, path)
             || contains_at_or_below(&self.directories, path)
@@ -142,20 +142,20 @@ impl<'t> SideChanges<'t> {
             || contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns whether a directory move by the other side overlaps with these changes, so that its entries
-    /// have to be read.
+    /// Returns true if a directory move by the other side overlaps with these changes, so that its entries
+    /// must be read.
     pub(super) fn overlaps_move(&self, from: &[u8], to: &[u8]) -> bool {
         let is_blocking =
             |path| self.leaves.get(path).is_some_and(|change| change.new.is_some()) || self.has_removed(path);
-        self.has_changes_at(from) || self.has_changes_at(to) || above(to).any(is_blocking)
+        self.has_changes_at(from) || self.has_changes_at(to) || ancestors(to).any(is_blocking)
     }
 
-    /// Returns whether a directory was moved to a path or below it.
+    /// Returns true if a directory was moved to a path or below it.
     pub(super) fn moves_into(&self, path: &[u8]) -> bool {
         contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns whether a directory was removed.
+    /// Returns true if a directory was removed.
     pub(super) fn has_removed(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.new.is_none())
     }
@@ -174,12 +174,12 @@ impl<'t> SideChanges<'t> {
         added.chain(self.moved.values().map(|moved| (&moved.to[..], &moved.new))).collect()
     }
 
-    /// Returns whether a directory was added.
+    /// Returns true if a directory was added.
     pub(super) fn has_added(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.old.is_none())
     }
 
-    /// Replaces the selected directory moves by moves of their entries. Returns whether there were any.
+    /// Replaces the selected directory moves by moves of their entries. Returns true if there were any.
     pub(super) fn expand_where(&mut self, overlaps_move: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
         let overlapping = self.moved.iter().filter(|(from, moved)| overlaps_move(from, &moved.to));
         let overlapping: Vec<Vec<u8>> = overlapping.map(|(from, _)| from.clone()).collect();

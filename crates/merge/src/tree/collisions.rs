@@ -1,7 +1,7 @@
-//! Names that case-insensitive or normalising filesystems treat as equal.
+//! Name collisions: different names that case-insensitive or normalising file systems treat as equal.
 //!
-//! If the two sides added such names, this is a conflict, and the result has both entries. Names within one side
-//! are not checked.
+//! If each side added one of such names, this is a conflict, and the result has both entries. Names that the
+//! same side added are not compared.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, TreeMerger};
 use super::paths::{contains_at_or_below, name, parent};
 
-/// Reports names that both sides added and that are equal after case folding and normalisation.
+/// Reports each pair of different names, one added by each side, that are equal after [`fold_name`].
 pub(super) fn report(
     merger: &mut TreeMerger<'_>,
     result: &ResultEntries,
@@ -42,7 +42,7 @@ pub(super) fn report(
     }
 }
 
-/// Returns whether the entry that was added at a path is in the result.
+/// Returns true if the entry that was added at a path is in the result.
 fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> bool {
     match result.get(path) {
         Some(placed) => placed.leaf.is_some(),
@@ -55,11 +55,11 @@ fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> 
     }
 }
 
-/// Returns a name after case folding and Unicode normalisation.
+/// Applies case folding and Unicode normalisation to a name.
 fn fold_name(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => {
-            // Some letters fold only through upper case.
+            // Some characters, such as ß, fold only if they are converted to upper case first.
             let text: String =
                 text.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect();
             Cow::Owned(text.into_bytes())

@@ -48,11 +48,11 @@ pub enum ConflictClass {
     /// One side added a file to a directory that the other renamed. The tree has it in the renamed directory.
     #[serde(rename = "file location")]
     FileLocation,
-    /// One side added a file to a directory that the other renamed, and its new path is ambiguous or taken. The
-    /// tree has it at the path where it was added.
+    /// One side added a file to a directory that the other renamed, and its new path is ambiguous or taken.
+    /// The tree has it at the path where it was added.
     #[serde(rename = "directory rename")]
     DirectoryRename,
-    /// Both sides added names that some filesystems treat as equal. The tree has both.
+    /// Both sides added names that some file systems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
     /// A rule requires a review of every change of this file. The tree has ours.

@@ -7,9 +7,9 @@ use super::conflict::TreeVersion;
 
 /// Lookup of the history that a strategy stored with a version of a file, such as the operations of a CRDT.
 ///
-/// A merge returns new histories in [`MergedFile::history`](super::MergedFile::history), and the caller stores
-/// each with the version that it creates. For a version without a stored history, strategies derive a history
-/// from the content.
+/// A merge returns new histories in [`MergedFile::history`](super::MergedFile::history), and the caller
+/// stores each with the version that it creates. For a version without a stored history, strategies derive a
+/// history from the content.
 #[derive(Clone, Default)]
 pub struct HistorySource(Option<Arc<Source>>);
 
@@ -21,7 +21,7 @@ impl HistorySource {
         Self(Some(Arc::new(source)))
     }
 
-    /// Returns whether a lookup function is set.
+    /// Returns true if a lookup function is set.
     pub(super) fn is_set(&self) -> bool {
         self.0.is_some()
     }

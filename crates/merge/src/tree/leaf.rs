@@ -1,4 +1,4 @@
-//! Decision about a single path.
+//! Merge of the three versions of a single path.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use super::attributes::{self, NodeAttributes};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::options::TreeOptions;
 use super::result::{MergedFile, Result};
-use super::slot::{Slot, Slots, same};
+use super::slot::{Slot, Slots, are_equal};
 use crate::file::{Author, Histories, Input, Side, Versions};
 use crate::file_type;
 use crate::merge::{Decision, FileMerge, merge_file, winner};
@@ -37,7 +37,7 @@ pub(super) struct ResultEntry {
 /// Entries of the result by path.
 pub(super) type ResultEntries = BTreeMap<Vec<u8>, ResultEntry>;
 
-/// State of a merge of trees: decides slots, and collects conflicts and merged files.
+/// State of a merge of trees: merges slots, and collects conflicts and merged files.
 pub(super) struct TreeMerger<'a> {
     pub(super) options: &'a TreeOptions,
     pub(super) base: &'a Tree,
@@ -65,14 +65,14 @@ impl<'a> TreeMerger<'a> {
         self.conflicts.push(conflict);
     }
 
-    /// Decides all slots.
-    pub(super) fn decide(&mut self, slots: Slots) -> Result<ResultEntries> {
+    /// Merges all slots.
+    pub(super) fn merge_slots(&mut self, slots: Slots) -> Result<ResultEntries> {
         self.hold_sources_for_review(&slots);
         let mut result = ResultEntries::new();
         let mut renamed = Vec::new();
         for (path, mut slot) in slots {
             let existing = slot.existing.take();
-            let (leaf, other) = self.decide_slot(&path, slot)?;
+            let (leaf, other) = self.merge_slot(&path, slot)?;
             renamed.extend(other.map(|other| (path.clone(), other)));
             result.insert(path, ResultEntry { leaf, existing });
         }
@@ -91,7 +91,7 @@ impl<'a> TreeMerger<'a> {
     /// Returns the strategy of a file, if its path alone determines it.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
         let named = self.rule(path).strategy.as_deref();
-        let name = named.or_else(|| file_type::by_name(&String::from_utf8_lossy(path)))?;
+        let name = named.or_else(|| file_type::by_extension(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
@@ -104,8 +104,8 @@ impl<'a> TreeMerger<'a> {
         self.review_rule(path).is_some()
     }
 
-    /// Holds a rename by theirs for a review, if one is required: both paths keep the entries of ours. Returns
-    /// whether the rename is held.
+    /// Holds back a rename by theirs if it requires a review: both paths keep the entries of ours. Returns
+    /// true if the rename is held back.
     pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
         self.held_for_review.extend([from, to].map(|path| (path.to_vec(), rule)));
@@ -122,7 +122,7 @@ impl<'a> TreeMerger<'a> {
         if waiting.is_empty() {
             return;
         }
-        let replaced = slots.iter().filter(|(_, slot)| !same(slot.base.as_ref(), slot.theirs.as_ref()));
+        let replaced = slots.iter().filter(|(_, slot)| !are_equal(slot.base.as_ref(), slot.theirs.as_ref()));
         let held = replaced.filter_map(|(path, slot)| {
             let rule = waiting.get(content_of(&slot.base)?)?;
             (content_of(&slot.theirs) != content_of(&slot.base)).then(|| (path.clone(), *rule))
@@ -130,7 +130,7 @@ impl<'a> TreeMerger<'a> {
         self.held_for_review.extend(held);
     }
 
-    /// Returns whether a rename needs a review.
+    /// Returns true if a rename needs a review.
     pub(super) fn requires_review(&self, from: &[u8], to: &[u8]) -> bool {
         self.rename_review_rule(from, to).is_some()
     }
@@ -139,8 +139,8 @@ impl<'a> TreeMerger<'a> {
         self.review_rule(from).or_else(|| self.review_rule(to))
     }
 
-    /// Returns the rule for conflicts if any path of a slot requires a review: its own path, or a path from which
-    /// a rename moved a version.
+    /// Returns the rule for conflicts if any path of a slot requires a review: its own path, or a path from
+    /// which a rename moved a version.
     fn slot_review_rule(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
         let other_paths = versions.map(|version| &version.path[..]).filter(|other| *other != path);
@@ -148,7 +148,7 @@ impl<'a> TreeMerger<'a> {
         known.or_else(|| std::iter::once(path).chain(other_paths).find_map(|path| self.review_rule(path)))
     }
 
-    /// Returns whether the strategy stores a history with each version of the file.
+    /// Returns true if the strategy stores a history with each version of the file.
     fn has_history(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| {
             version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
@@ -159,7 +159,7 @@ impl<'a> TreeMerger<'a> {
             && self.strategy(path).is_some_and(Strategy::is_always_run)
     }
 
-    /// Returns whether equal changes of both sides are both applied.
+    /// Returns true if equal changes of both sides are both applied.
     fn is_cumulative(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| content_of(version).is_some();
         is_file(&slot.ours)
@@ -167,14 +167,14 @@ impl<'a> TreeMerger<'a> {
             && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
     }
 
-    /// Decides a slot. Returns the entry for the path, and the entry of theirs that needs another name.
+    /// Merges a slot. Returns the entry for the path, and the entry of theirs that needs another name.
     #[expect(clippy::type_complexity, reason = "the pair is used by a single caller")]
-    fn decide_slot(
+    fn merge_slot(
         &mut self,
         path: &[u8],
         slot: Slot,
     ) -> Result<(Option<ResultLeaf>, Option<(ResultLeaf, TreeConflict)>)> {
-        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| same(a.as_ref(), b.as_ref());
+        let is = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| are_equal(a.as_ref(), b.as_ref());
         let stored =
             |version: Option<TreeVersion>| version.map(|version| ResultLeaf::Unchanged(version.entry));
         let is_cumulative = is(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);

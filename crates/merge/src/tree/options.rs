@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::both::DiffDepth;
+use super::both_sides::DiffDepth;
 use super::history::HistorySource;
 use super::renames::RenameOptions;
 use crate::file::Author;
@@ -14,7 +14,7 @@ use crate::registry::Strategies;
 pub struct TreeOptions {
     /// Strategies for files.
     pub strategies: Strategies,
-    /// Rules that select strategies and decide conflicts.
+    /// Rules that select strategies and resolve conflicts.
     pub policy: Policy,
     /// Author of ours.
     pub ours: Author,
@@ -26,7 +26,7 @@ pub struct TreeOptions {
     pub histories: HistorySource,
     /// Limits of rename detection.
     pub renames: RenameOptions,
-    /// Moves added files along if the other side renamed their directory.
+    /// Move added files if the other side renamed their directory.
     pub directory_renames: bool,
     /// Maximum size in bytes of a file whose content is merged. A larger file is a conflict if both sides
     /// changed it.
@@ -50,7 +50,7 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Returns which changed directories have to be read.
+    /// Returns which changed directories must be read.
     pub(super) fn diff_depth(&self) -> DiffDepth {
         let is_full = self.histories.is_set() || self.policy.requires_review(&self.strategies);
         if is_full { DiffDepth::Full } else { DiffDepth::Overlapping }

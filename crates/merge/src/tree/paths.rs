@@ -14,7 +14,7 @@ pub(super) fn name(path: &[u8]) -> &[u8] {
 }
 
 /// Iterates over the parent directories, innermost first, without the root.
-pub(super) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(parent(path), |path| parent(path))
 }
 
@@ -47,7 +47,7 @@ pub(super) fn below<'m, V>(
     map.range::<Vec<u8>, _>(bounds)
 }
 
-/// Returns whether a map contains a path, or a path below it.
+/// Returns true if a map contains a path, or a path below it.
 pub(super) fn contains_at_or_below<V>(map: &BTreeMap<Vec<u8>, V>, path: &[u8]) -> bool {
     !map.is_empty() && (map.contains_key(path) || below(map, path).next().is_some())
 }
@@ -60,7 +60,7 @@ mod tests {
     fn path_helpers_split_and_join() {
         assert_eq!((parent(b"a/b/c"), parent(b"a")), (Some(&b"a/b"[..]), None));
         assert_eq!((name(b"a/b"), name(b"a")), (&b"b"[..], &b"a"[..]));
-        assert_eq!(above(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
+        assert_eq!(ancestors(b"a/b/c").collect::<Vec<_>>(), [&b"a/b"[..], b"a"]);
         assert_eq!(moved(b"a/b/c", b"a/b", b"x"), b"x/c");
         assert_eq!(moved(b"a/b/c", b"a/b/c", b"x/y"), b"x/y");
     }

@@ -18,7 +18,7 @@ pub struct TreeMerge {
 }
 
 impl TreeMerge {
-    /// Returns whether rules resolved all conflicts.
+    /// Returns true if rules resolved all conflicts.
     pub fn is_resolved(&self) -> bool {
         self.conflicts.iter().all(|conflict| conflict.decided.is_some())
     }
@@ -41,7 +41,8 @@ pub struct MergedFile {
     /// Decision of a rule about the conflicts in the file; `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decision>,
-    /// History to store with the merged version and to pass to later merges in [`TreeOptions::histories`](super::TreeOptions::histories).
+    /// History to store with the merged version and to pass to later merges in
+    /// [`TreeOptions::histories`](super::TreeOptions::histories).
     #[serde(skip)]
     pub history: Option<Vec<u8>>,
 }

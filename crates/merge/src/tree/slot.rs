@@ -1,4 +1,4 @@
-//! Slots: the three versions of a leaf.
+//! Slots: the three versions of the leaf at a path.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::changes::{EntryChange, SideChanges};
 use super::conflict::TreeVersion;
 use crate::file::Side;
 
-/// Three versions of the leaf for a path of the result. Renames move versions between slots.
+/// Three versions that are merged to the leaf at a path of the result. Renames move versions between slots.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// Entry of ours at this path, also after a rename moved the version of ours to another slot.
+    /// Entry of ours at this path. Unlike `ours`, renames do not move it to another slot.
     pub(super) existing: Option<Entry>,
 }
 
@@ -35,8 +35,8 @@ impl Slot {
     }
 }
 
-/// Returns whether two versions are equal, or both absent.
-pub(super) fn same(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
+/// Returns true if two versions are equal, or both absent.
+pub(super) fn are_equal(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.entry.node == b.entry.node,
         (None, None) => true,
@@ -64,13 +64,13 @@ pub(super) fn slots_of_theirs(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) 
 }
 
 fn slot(path: &[u8], ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slot {
-    let (by_ours, by_theirs) = (ours.leaves.get(path), theirs.leaves.get(path));
-    let base = by_ours.or(by_theirs).and_then(|change| change.old.clone());
+    let (our_change, their_change) = (ours.leaves.get(path), theirs.leaves.get(path));
+    let base = our_change.or(their_change).and_then(|change| change.old.clone());
     let side = |change: Option<&EntryChange>| match change {
         Some(change) => change.new.clone(),
         None => base.clone(),
     };
-    let (ours, theirs) = (side(by_ours), side(by_theirs));
+    let (ours, theirs) = (side(our_change), side(their_change));
     let version = |entry: Option<Entry>| entry.map(|entry| TreeVersion::new(path, entry));
     let existing = ours.clone();
     Slot { base: version(base), ours: version(ours), theirs: version(theirs), existing }

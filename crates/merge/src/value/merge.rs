@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::named_children::{NamedChildren, display_name, is_before};
+use super::named_children::{NamedChildren, display_name, sorts_before};
 use super::{Document, SyntaxNode, Value, arrays};
 use crate::conflict::ValueConflict;
 use crate::file::Side;
@@ -58,8 +58,8 @@ pub(crate) enum MergedValue<'d> {
 /// Child of a merged container.
 #[derive(Debug)]
 pub(crate) struct Part<'d> {
-    /// Index of the child in the template, ascending; `None` for a [`MergedValue::Whole`] that is inserted from
-    /// the other side.
+    /// Index of the child in the template, ascending; `None` for a [`MergedValue::Whole`] that is inserted
+    /// from the other side.
     pub(crate) template_index: Option<usize>,
     pub(crate) value: MergedValue<'d>,
 }
@@ -78,12 +78,12 @@ impl<'d> MergedValue<'d> {
         }
     }
 
-    /// Returns whether a node has the same value.
+    /// Returns true if a node has the same value.
     pub(crate) fn equals(&self, other: &SyntaxNode<'_>) -> bool {
         self.equals_except(other, &[])
     }
 
-    /// Returns whether a node has the same value. The content of the arrays `ambiguous` may differ.
+    /// Returns true if a node has the same value. The content of the arrays `ambiguous` may differ.
     pub(crate) fn equals_except(&self, other: &SyntaxNode<'_>, ambiguous: &[&SyntaxNode<'_>]) -> bool {
         let (node, parts) = match self {
             Self::Whole(_, node) => return *node == other,
@@ -124,7 +124,7 @@ pub(crate) struct ValueMerge<'d> {
 }
 
 impl ValueMerge<'_> {
-    /// Returns whether all conflicts concern adjacent elements of arrays.
+    /// Returns true if all conflicts concern adjacent elements of arrays.
     pub(crate) fn has_only_ambiguous_conflicts(&self) -> bool {
         self.ambiguous.len() == self.conflicts.len()
     }
@@ -262,9 +262,9 @@ impl<'d> ValueMerger<'d, '_> {
         MergedValue::Parts(template, if template == Side::Ours { ours } else { theirs }, parts)
     }
 
-    /// Merges children of the same name in the order of the template. Children that only the other side has are
-    /// inserted after their predecessor. If both sides insert at the same position, children are sorted by name,
-    /// so that the merge is symmetric.
+    /// Merges children of the same name in the order of the template. Children that only the other side has
+    /// are inserted after their predecessor. If both sides insert at the same position, children are sorted
+    /// by name, so that the merge is symmetric.
     pub(super) fn merge_named(
         &mut self,
         three: &ChildVersions<'d>,
@@ -282,7 +282,7 @@ impl<'d> ValueMerger<'d, '_> {
             let Some(value) = self.merge_name(three, name, at, &step) else { continue };
             let is_anchor = || other.find(name, at).is_some();
             while let Some(insertion) = insertions.next_if(|insertion| {
-                insertion.before <= at && (is_anchor() || is_before(insertion.name, name))
+                insertion.before <= at && (is_anchor() || sorts_before(insertion.name, name))
             }) {
                 parts.push(insertion.part);
             }
@@ -350,7 +350,7 @@ impl<'d> ValueMerger<'d, '_> {
     ) {
         let Documents { base: base_document, ours: our_document, theirs: their_document } = self.documents;
         let written = |document: &Document<'_>, node: OptionalNode<'_>| {
-            node.map(|node| document.written(&node.span).to_owned())
+            node.map(|node| document.source_text(&node.span).to_owned())
         };
         self.conflicts.push(ValueConflict {
             path: display_path(&self.path),

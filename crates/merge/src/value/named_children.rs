@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{SyntaxNode, Value};
 
-/// Maximum number of children for a linear search, which is then faster than building an index.
+/// Maximum number of children for a linear search. Up to this number, it is faster than building an index.
 pub(super) const LINEAR_SEARCH_MAX: usize = 16;
 
 /// Children of a container with unique names.
@@ -34,15 +34,15 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
         Self { nodes, names: Names::Keys, index: OnceCell::new() }
     }
 
-    /// Creates a lookup of array elements by a field; `None` unless all elements have the field with different
-    /// values.
+    /// Creates a lookup of array elements by a field; `None` unless all elements have the field with a
+    /// unique scalar value.
     pub(crate) fn by_field(nodes: &'d [SyntaxNode<'a>], field: &str) -> Option<Self> {
-        let names = nodes.iter().map(|node| key_value(node, field)).collect::<Option<Vec<_>>>()?;
+        let names = nodes.iter().map(|node| scalar_field(node, field)).collect::<Option<Vec<_>>>()?;
         let named = Self { nodes, names: Names::Fields(names), index: OnceCell::new() };
         (!named.has_duplicates()).then_some(named)
     }
 
-    /// Creates a lookup by the given names, which have to be unique.
+    /// Creates a lookup by the given names, which must be unique.
     pub(crate) fn with_names(nodes: &'d [SyntaxNode<'a>], names: &'d [String]) -> Self {
         Self { nodes, names: Names::External(names), index: OnceCell::new() }
     }
@@ -77,8 +77,8 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
 
     pub(crate) fn has_duplicates(&self) -> bool {
         let length = self.nodes.len();
-        // Names are often sorted, and then no index is needed.
-        if (1..length).all(|at| is_before(self.name(at - 1), self.name(at))) {
+        // Sorted names, which are common, need no index.
+        if (1..length).all(|at| sorts_before(self.name(at - 1), self.name(at))) {
             return false;
         }
         if length <= LINEAR_SEARCH_MAX {
@@ -92,17 +92,17 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
     }
 }
 
-/// Returns whether a name sorts before another. Numbers sort by value, before other names.
-pub(super) fn is_before(one: &str, other: &str) -> bool {
+/// Returns true if a name sorts before another. Numbers sort by value, before other names.
+pub(super) fn sorts_before(a: &str, b: &str) -> bool {
     let rank = |name: &str| {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
         if is_number { (0, name.len()) } else { (1, 0) }
     };
-    (rank(one), one) < (rank(other), other)
+    (rank(a), a) < (rank(b), b)
 }
 
 /// Returns the value of an element's field, if it is a scalar.
-fn key_value<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
+fn scalar_field<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
     let Value::Object(members) = &node.value else { return None };
     let found = members.iter().find(|member| member.key == field)?;
     match found.value {
@@ -111,7 +111,7 @@ fn key_value<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d Syntax
     }
 }
 
-/// Formats a name for a path; names with special characters are quoted.
+/// Formats a name for a path, quoted if it has special characters.
 pub(crate) fn display_name(name: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-$/@".contains(&byte) || !byte.is_ascii();
     if !name.is_empty() && name.bytes().all(is_plain) {

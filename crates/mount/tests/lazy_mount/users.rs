@@ -98,7 +98,7 @@ fn a_missing_helper_and_privilege_are_reported() {
     for role in ["look", "look-by-daemon"] {
         let said = nobody.look(role, &format!("{OPEN_DEVICE}; {NO_HELPER}"), AS_NOBODY);
         assert!(
-            said.starts_with("error: no privilege to mount, and there is no fusermount3"),
+            said.starts_with("error: no permission to mount, and fusermount3 is not installed"),
             "{role}: {said}"
         );
         assert!(said.contains("package fuse3") && said.contains("user namespace"), "{role}: {said}");
@@ -119,7 +119,7 @@ fn denied_access_to_the_device_gives_a_hint() {
 fn a_missing_device_is_reported() {
     let Some(nobody) = Nobody::new() else { return };
     let said = nobody.look("look", NO_DEVICE, AS_NOBODY);
-    assert!(said.starts_with("error: there is no /dev/fuse"), "{said}");
+    assert!(said.starts_with("error: /dev/fuse does not exist"), "{said}");
     assert!(said.contains("modprobe fuse") && said.contains("--device /dev/fuse"), "{said}");
 }
 

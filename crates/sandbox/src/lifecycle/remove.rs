@@ -292,7 +292,7 @@ impl Service {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             release(&workspaces.directory_of(&id));
-            workspaces.keep(&id)
+            workspaces.keep_content(&id)
         })
         .await
     }

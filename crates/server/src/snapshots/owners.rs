@@ -19,8 +19,8 @@ pub struct Snapshots<'a> {
 }
 
 impl Snapshots<'_> {
-    /// Records the owner of a snapshot, the sandbox in which it was made, and the bytes that it added to the store. Call it
-    /// after the commit: a crash in between leaves a snapshot that only admins see.
+    /// Records the owner of a snapshot, the sandbox in which it was made, and the bytes that it added to the
+    /// store. Call it after the commit: a crash in between leaves a snapshot that only admins see.
     pub async fn record_owner(
         &self,
         owner: &str,
@@ -50,8 +50,8 @@ impl Snapshots<'_> {
         Ok(ids.iter().zip(names).filter(|(_, name)| owned.contains(name)).map(|(id, _)| *id).collect())
     }
 
-    /// Removes a snapshot from its owner, or from all owners for an admin, and from the store if no owner is left. Fails with
-    /// `SNAPSHOT_IN_USE` while a reference or a pin protects it.
+    /// Removes a snapshot from its owner, or from all owners for an admin, and from the store if no owner is
+    /// left. Fails with `SNAPSHOT_IN_USE` while a reference or a pin protects it.
     ///
     /// The record of the owner is removed first: a failure after that leaves a snapshot that only admins see.
     pub async fn remove(&self, scope: &Scope, text: &str) -> Result<SnapshotId, ApiError> {
@@ -73,8 +73,8 @@ impl Snapshots<'_> {
         Ok(id)
     }
 
-    /// Returns true if a snapshot is recorded for an owner (`None`: for any) but is not in the store. Always false if the
-    /// catalog is shared: then the snapshot may be in the store of another server.
+    /// Returns true if a snapshot is recorded for an owner (`None`: for any) but is not in the store. Always
+    /// false if the catalog is shared: then the snapshot may be in the store of another server.
     async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
         if self.catalog.can_be_shared() || !self.catalog.snapshots().is_owned(owner, &id.to_string()).await? {
             return Ok(false);
@@ -96,7 +96,7 @@ fn check_unused(store: &Store, id: &SnapshotId) -> Result<(), ApiError> {
     if pins_of(store, id)? == 0 {
         return Ok(());
     }
-    store.drop_dead_pins()?;
+    store.remove_dead_pins()?;
     match pins_of(store, id)? {
         0 => Ok(()),
         pins => Err(in_use(format!("snapshot {id} is mounted, or a workspace uses it")).detail("pins", pins)),

@@ -71,7 +71,7 @@ pub enum ArchiveError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// The work was asked to stop.
+    /// The operation was cancelled.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
     /// The tree could not take a member.

@@ -27,7 +27,7 @@ use super::reader::Reader;
 use super::sparse::SparseRun;
 use crate::cancel::Cancel;
 use crate::node::{is_valid_name, is_valid_target};
-use crate::platform::{DIRECTORY_HANDLE, Handle, open_beneath, raw_mode};
+use crate::platform::{DIRECTORY_HANDLE_FLAGS, EntryHandle, mode_from_u32, open_beneath};
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
 use directory::{ExtractDir, kind};
@@ -96,7 +96,7 @@ pub struct Extractor {
 impl Extractor {
     /// Opens the directory, which must exist.
     pub fn new(directory: &Path, options: ExtractOptions) -> Result<Self> {
-        let opened = rustix::fs::open(directory, DIRECTORY_HANDLE | OFlags::CLOEXEC, Mode::empty());
+        let opened = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC, Mode::empty());
         Ok(Self {
             root: opened.map_err(failed(directory.as_os_str().as_encoded_bytes()))?,
             usage: Usage::new(options.limits),
@@ -182,7 +182,7 @@ impl Extractor {
                     openat(&parent.fd, name, directory::LIST, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
-            // A link to a directory is kept: the layer's entries go where it leads.
+            // A symlink to a directory is kept: the layer's entries are created in its target.
             Some(FileType::Symlink) if self.is_layer() => return Ok(()),
             Some(FileType::Symlink) => return Err(behind_symlink(&path)),
             Some(_) if !self.is_layer() => {
@@ -320,8 +320,8 @@ impl Extractor {
                 None => (&b""[..], &path[..]),
             };
             let set = || -> Result<(), Errno> {
-                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE)?;
-                let handle = Handle::of_entry(&parent, name)?;
+                let parent = open_beneath(&self.root, above, DIRECTORY_HANDLE_FLAGS)?;
+                let handle = EntryHandle::open_entry(&parent, name)?;
                 if FileType::from_raw_mode(handle.stat()?.st_mode) != FileType::Directory {
                     return Err(Errno::NOTDIR);
                 }
@@ -340,7 +340,7 @@ impl Extractor {
 }
 
 fn mode(bits: u16) -> Mode {
-    Mode::from_raw_mode(raw_mode(u32::from(bits)))
+    Mode::from_raw_mode(mode_from_u32(u32::from(bits)))
 }
 
 fn create_directory(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {

@@ -29,7 +29,7 @@ pub struct ImportOptions<'a> {
     pub keep_set_id: bool,
     /// Limits on the content of the archive.
     pub limits: ArchiveLimits,
-    /// MemoryUsage budget for names, attributes and extents, if it is shared with other imports.
+    /// Memory budget for names, attributes and extents, if it is shared with other imports.
     pub memory: Option<&'a dyn MemoryBudget>,
 }
 

@@ -33,7 +33,7 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// MemoryUsage budget shared by concurrent imports.
+/// Memory budget shared by concurrent imports.
 pub trait MemoryBudget: fmt::Debug + Sync {
     /// Takes bytes for the duration of the import. Returns false if there are not enough left.
     fn take(&self, bytes: u64) -> bool;
@@ -42,7 +42,7 @@ pub trait MemoryBudget: fmt::Debug + Sync {
 /// Approximate memory of an entry besides its names and attributes, in bytes.
 const ENTRY_MEMORY: u64 = 256;
 
-/// MemoryUsage that one archive takes from a budget.
+/// Memory that one archive takes from a budget.
 #[derive(Debug)]
 pub(super) struct MemoryUsage<'a>(pub(super) Option<&'a dyn MemoryBudget>);
 

@@ -3,7 +3,7 @@
 use super::block::BLOCK;
 use crate::node::Extent;
 
-/// SparseMap of the data in a file; everything else is zeros.
+/// Map of the data in a sparse file; everything else is zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SparseMap {
     /// Offset and length of each piece of data, in order.

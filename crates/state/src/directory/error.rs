@@ -75,7 +75,7 @@ pub enum DirectoryError {
         /// Limit that was exceeded.
         exceeded: LimitExceeded,
     },
-    /// The store underneath failed.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,8 +1,8 @@
 //! Parallel work with a bounded number of open directories.
 //!
 //! A rayon thread that waits for its subtasks starts other tasks, which may open a directory and wait in
-//! turn. So walks close a directory before they descend, and the number of directories that stay open
-//! meanwhile is bounded.
+//! turn. So walks close a directory before they descend, and the number of directories that stay open is
+//! bounded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -16,7 +16,7 @@ use crate::id::NodeId;
 use crate::limit::LimitExceeded;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
-use crate::platform::{RawDir, links_of};
+use crate::platform::{RawDir, link_count};
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
@@ -49,7 +49,8 @@ pub struct SnapshotOptions {
     /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
     /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
     pub track: bool,
-    /// No process writes to the directory meanwhile, so that recently changed files need not be read twice.
+    /// Set if no process writes to the directory during the snapshot: recently changed files are then read
+    /// once instead of twice.
     pub quiescent: bool,
     /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
     /// Otherwise it is skipped and reported.
@@ -138,7 +139,7 @@ pub fn snapshot_directory_with(
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     known.update(&changed)?;
     if options.track {
-        // The next checkout still has to remove leftovers.
+        // The next checkout must still remove leftovers.
         let marks = known.marks(&root)?;
         known.set_checkout_state(&root, Some((snapshot.tree, snapshot.times)), None, marks)?;
     }
@@ -339,7 +340,7 @@ impl Scan<'_> {
             Err(error) => return Err(error).context("open", &full_path(&self.known.path, path)),
         };
         let stat = fstat(&fd).context("stat", &full_path(&self.known.path, path))?;
-        let xattrs = self.reader.attributes(fd.as_fd());
+        let xattrs = self.reader.xattrs(fd.as_fd());
         let xattrs = xattrs.context("read the attributes of", &full_path(&self.known.path, path))?;
         let own = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
@@ -442,7 +443,7 @@ impl Scan<'_> {
             self.skip(&here(), reason)?;
             return Ok(None);
         }
-        Ok(Some(ScannedEntry { name, fingerprint: fingerprint(&stat), kind, links: links_of(&stat) }))
+        Ok(Some(ScannedEntry { name, fingerprint: fingerprint(&stat), kind, links: link_count(&stat) }))
     }
 
     /// Processes all entries that are not directories: changed ones are read.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result as StoreResult;
 use crate::id::{NodeId, TreeId};
-use crate::platform::DIRECTORY_HANDLE;
+use crate::platform::DIRECTORY_HANDLE_FLAGS;
 use crate::record::Kind;
 use crate::store::Store;
 
@@ -68,7 +68,7 @@ impl<'s> TrackedDirectory<'s> {
         else {
             return opened.context("open", &self.path);
         };
-        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
         reader.open_directory(parent.as_fd(), name.as_bytes()).context("open", &self.path)
     }
@@ -82,7 +82,7 @@ impl<'s> TrackedDirectory<'s> {
         else {
             return Ok((opened.context("open", &self.path)?, None));
         };
-        let flags = DIRECTORY_HANDLE | OFlags::CLOEXEC;
+        let flags = DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags, Mode::empty()).context("open", parent)?;
         let (root, mode) =
             open_as_owner(parent, name.as_bytes(), Access::READ_OK).context("open", &self.path)?;
@@ -121,7 +121,7 @@ impl<'s> TrackedDirectory<'s> {
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // An unreadable state must not be taken for a missing one.
+            // An unreadable state must not be mistaken for a missing one.
             Err(error) => return Err(error).context("read", &file),
         };
         let Ok(checkout_state) = serde_json::from_slice::<CheckoutState>(&text) else { return Ok(None) };

@@ -27,7 +27,6 @@ use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree_path::DEPTH_MAX;
 
-use super::attributes;
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
 use super::listing::{ListedEntry, TreeIds};
@@ -36,6 +35,7 @@ use super::read::{is_trustworthy, now};
 use super::stat_index::StatRecord;
 use super::state::TrackedDirectory;
 use super::temporary_access::TemporaryAccess;
+use super::xattrs;
 
 const SET_ID: u16 = 0o6000;
 pub(super) struct Switch<'a> {
@@ -157,9 +157,9 @@ impl<'a> Switch<'a> {
         limit.take(bytes).context("write", &self.full_path(here))
     }
 
-    /// Returns the attributes of a tree as they are written.
-    fn attributes<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
-        if self.options.escape { attributes::escape(xattrs) } else { Cow::Borrowed(xattrs) }
+    /// Returns extended attributes as they are written to disk: escaped if the options say so.
+    fn written_xattrs<'x>(&self, xattrs: &'x Xattrs) -> Cow<'x, Xattrs> {
+        if self.options.escape { xattrs::escape(xattrs) } else { Cow::Borrowed(xattrs) }
     }
 
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
@@ -181,7 +181,7 @@ impl<'a> Switch<'a> {
         former_mode.map_or(Ok(()), |mode| fchmod(fd, mode)).context("change", &self.full_path(path))
     }
 
-    /// Restores the mode of a directory that was closed meanwhile.
+    /// Restores the mode of a directory that is no longer open.
     fn restore_mode_at(&self, path: &[u8], former_mode: Option<Mode>) -> Result<()> {
         if former_mode.is_none() {
             return Ok(());

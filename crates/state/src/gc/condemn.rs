@@ -100,7 +100,7 @@ impl Inner {
         Ok(topological_order(&children).into_iter().map(|number| nodes[number as usize]).collect())
     }
 
-    /// Deletes condemned objects that no operation can rely on any more. Returns the size of the remaining ones
+    /// Deletes condemned objects that no operation relies on. Returns the size of the remaining ones
     /// in bytes.
     pub(super) fn delete_condemned(&self, cancel: &Cancel) -> Result<u64> {
         let oldest = Sessions::oldest_epoch(&self.path.join("lock"))?.unwrap_or(u64::MAX);

@@ -27,7 +27,7 @@ pub struct InsightDiff {
     pub to: TreeId,
     /// Sums over all entries.
     pub totals: Totals,
-    /// Risks of the difference as a whole.
+    /// Risks of the difference that do not belong to a single entry.
     pub notes: Vec<RiskNote>,
     /// One for each difference, sorted by path.
     pub entries: Vec<EntryInsight>,
@@ -177,8 +177,8 @@ impl From<RiskCode> for RiskNote {
 
 /// Sums over the entries of an insight diff.
 ///
-/// The REST API has its own copy, `DiffTotals` of `crates/api`, because that crate must stay light and does not
-/// depend on this one; the server converts.
+/// The REST API has its own copy, `DiffTotals` of `crates/api`, because that crate must stay light and does
+/// not depend on this one; the server converts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Entries added, directories included.

@@ -16,7 +16,7 @@ use crate::platform::start_writeback;
 use crate::record::HEADER;
 use crate::store::Inner;
 
-use super::{LogAppend, next_log};
+use super::{LogAppend, start_log};
 
 /// Size in bytes above which a log pack is closed.
 const LOG_MAX: u64 = 64 << 20;
@@ -33,9 +33,9 @@ impl Inner {
             Some(state) if state.end < LOG_MAX => Ok(state),
             Some(state) => {
                 self.close_log(&state)?;
-                next_log(&self.packs, &self.index, txn, state)
+                start_log(&self.packs, &self.index, txn, state)
             }
-            None => next_log(&self.packs, &self.index, txn, LogState::default()),
+            None => start_log(&self.packs, &self.index, txn, LogState::default()),
         }
     }
 

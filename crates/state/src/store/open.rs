@@ -64,7 +64,7 @@ impl Store {
                     if let Some(inner) = weak.upgrade() {
                         return Ok(Self::from_inner(inner));
                     }
-                    // The last owner is closing it right now in another thread.
+                    // Another thread is closing it.
                     drop(open);
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -135,7 +135,7 @@ fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Ind
         }
         flock(lock, FlockOperation::Unlock).context("unlock", path)?;
         lock_exclusively(lock, path)?;
-        // Another process may have rebuilt it meanwhile.
+        // Another process may have rebuilt it in the meantime.
         if usable_index(path, packs)?.is_none() {
             report = Some(recovery::rebuild(path)?);
         }

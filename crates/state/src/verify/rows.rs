@@ -84,7 +84,9 @@ impl Inner {
         let mut found = Vec::new();
         for pack in used {
             if self.index.packs.get(txn, &pack.to_be_bytes())?.is_none() {
-                found.push(damage(format!("the index uses pack {pack} and does not list it")));
+                found.push(damage(format!(
+                    "pack {pack} is in use, but not in the table of packs of the index"
+                )));
             }
         }
         Ok(found)
@@ -133,7 +135,7 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
 }
 
 fn missing(known: u64, last: u64) -> String {
-    format!("the log is damaged: of commits {} to {last}, records are missing", known + 1)
+    format!("the log is damaged: records of commits {} to {last} are missing", known + 1)
 }
 
 fn damage(problem: String) -> Damage {

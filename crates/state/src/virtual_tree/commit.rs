@@ -44,7 +44,7 @@ impl VirtualTree {
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let (snapshot, tree, times) = match &self.staging {
             Some(staging) => {
-                // Clones share streamed content: they commit one after the other.
+                // Clones share streamed content, so their commits are serialised.
                 let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&staging.batch, BatchUse::Shared, parents, new)?
             }

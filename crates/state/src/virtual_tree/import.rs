@@ -219,5 +219,5 @@ impl VirtualTree {
 }
 
 fn without_times() -> StoreError {
-    StoreError::Refused("a directory can only be put elsewhere with its times".to_owned())
+    StoreError::Refused("a directory without times cannot be copied to another path".to_owned())
 }

@@ -1,9 +1,9 @@
 //! Disk space for layers.
 //!
-//! Layers are not charged to any owner's quota, because several owners may share one. They leave twice as
-//! much space free as sandboxes must, so that no sandbox is stopped because a layer was written. If less is
-//! free, unused layers are removed, the least recently used first. The total size of unused layers is also
-//! limited to a part of the disk.
+//! Layers do not count against the quota of any owner, because owners may share them. They are written only
+//! while twice the reserve of sandboxes is free, so that no layer can cause a sandbox to be stopped. If less
+//! is free, unused layers are removed, the least recently used first. The total size of unused layers is also
+//! limited to a fraction of the disk.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use super::{Inner, LayerGcResult, LayerState, Layers, StackKey};
 
 /// Multiple of the reserve that layers leave free.
 const RESERVE_FACTOR: u64 = 2;
-/// Divisor of the size of the disk that gives the maximum size of unused layers.
+/// Fraction of the disk that unused layers may take, as a divisor of its size.
 const UNUSED_DIVISOR: u64 = 4;
 /// Number of bytes written between two checks of the free space.
 const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
-/// Counts written bytes, and fails if the disk is too full.
+/// Counts written bytes, and fails writes when free space is low.
 #[derive(Debug)]
 pub(super) struct WriteCounter {
     layers: Arc<Inner>,
@@ -47,27 +47,27 @@ impl Layers {
         Arc::new(WriteCounter { layers: Arc::clone(&self.0), written: AtomicU64::new(0) })
     }
 
-    /// Removes unused layers until there is enough free space. Returns false if there is not.
+    /// Removes unused layers until there is enough free space. Returns false if there is still too little.
     pub(crate) fn drop_unused(&self) -> bool {
         self.0.free_space().is_ok()
     }
 
-    /// Returns layers with their sizes in bytes, 0 for unknown layers.
+    /// Returns layers with their sizes in bytes; 0 for an unknown layer.
     pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
         let state = self.0.lock();
         let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);
         names.into_iter().map(|name| (bytes(&name), name)).map(|(bytes, name)| (name, bytes)).collect()
     }
 
-    /// Returns a limit for other writes on the disk of the layers.
+    /// Returns a limit for other writes to the same file system.
     pub(crate) fn limit(&self) -> Arc<dyn WriteLimit> {
         self.write_counter()
     }
 }
 
 impl Inner {
-    /// Removes unused layers, the least recently used first, until there is enough free space. Fails if there
-    /// is not.
+    /// Removes unused layers, the least recently used first, until there is enough free space. Fails with
+    /// `StorageFull` if there is still too little.
     pub(super) fn free_space(&self) -> io::Result<()> {
         let shortage = || Shortage::at_times(&self.root, self.reserve, RESERVE_FACTOR);
         if shortage().is_none() {
@@ -83,7 +83,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes unused layers while they exceed their part of the disk.
+    /// Removes unused layers until they fit in their fraction of the disk.
     pub(super) fn enforce_unused_limit(&self) {
         let max_bytes = size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
         let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Inner {
                 return false;
             }
             match self.remove_unused(stack.as_slice(), layers, &Cancel::new()) {
-                // All layers of a stack may be shared with others.
+                // All layers of the stack are shared with other stacks, so nothing was freed.
                 Ok(LayerGcResult { layers: 0, .. }) => {}
                 Ok(LayerGcResult { layers, bytes, .. }) => {
                     tracing::info!(layers, bytes, "removed unused layers to free disk space");

@@ -23,7 +23,7 @@ impl Walk<'_> {
     /// Returns the label of a hard-linked file of the base, if its mode, size and time in the upper directory
     /// are the same: the kernel copies a file up under one of its names when it is linked or opened for
     /// writing. The content need not be compared, because names with one label count as one file only if
-    /// content and time are equal, too.
+    /// content and time are equal as well.
     pub(super) fn unchanged_label(
         &self,
         at: &UpperDirectory,

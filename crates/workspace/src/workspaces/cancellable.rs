@@ -13,8 +13,8 @@ use crate::layers::{LayerGcResult, UnusedLayers};
 /// Time between two attempts to lock a workspace.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Handle of [`Workspaces::cancellable`]. Its operations fail with [`StoreError::Cancelled`] once the flag is
-/// set, and leave a workspace unchanged.
+/// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
+/// [`StoreError::Cancelled`] and leave the workspace unchanged.
 #[derive(Debug)]
 pub struct Cancellable<'a> {
     workspaces: &'a Workspaces,
@@ -39,19 +39,19 @@ impl Cancellable<'_> {
         self.workspaces.create_with(&self.store, id, new)
     }
 
-    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees is cancelled as
-    /// well.
+    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees can be
+    /// cancelled too.
     pub fn changes(&self, id: &str, quiescent: bool) -> Result<Changes> {
         self.workspaces.changes_with(&self.store, id, quiescent)
     }
 
-    /// Commits, as [`Workspaces::commit`] does. A commit whose record is already being written is finished.
+    /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
     pub fn commit(&self, id: &str, new: NewSnapshot, quiescent: bool) -> Result<CommitResult> {
         self.workspaces.commit_with(&self.store, id, new, quiescent)
     }
 
-    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while files
-    /// are changed in place, the former content is restored.
+    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while it
+    /// changes files in place, the former content is restored.
     pub fn reset(
         &self,
         id: &str,
@@ -63,7 +63,7 @@ impl Cancellable<'_> {
     }
 
     /// Writes the layers that a reset to this snapshot needs. They are kept until the result is dropped. Call
-    /// it before processes are frozen for the reset, so that they are frozen only briefly.
+    /// this before freezing processes for the reset, to keep the freeze short.
     pub fn prepare_reset(&self, id: &str, snapshot: SnapshotId) -> Result<PreparedReset> {
         self.workspaces.prepare_reset_with(&self.store, id, snapshot)
     }
@@ -74,7 +74,7 @@ impl Cancellable<'_> {
     }
 }
 
-/// Locks a mutex that may be held for long. Waiting ends when `cancel` is set.
+/// Locks a mutex that may be held for a long time. Stops waiting when `cancel` is set.
 pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {

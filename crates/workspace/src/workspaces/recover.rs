@@ -1,4 +1,4 @@
-//! Removal of workspaces, and their recovery after the death of a process.
+//! Recovery of workspaces after the death of a process, and removal of workspaces.
 
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,7 @@ impl Workspaces {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
             // The workspace was never completed.
-            Err(_) if Record::is_unwritten(&directory)? => return self.remove_all(id, None),
+            Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
             record => record?,
         };
         match record.phase {
@@ -58,7 +58,7 @@ impl Workspaces {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // Left by an interrupted reset, or by one after which no process used the workspace any more.
+            // Left by an interrupted reset, or by one after which no process used the workspace.
             self.remove_generation(id, &record.uid, &former)?;
             record.write(&self.directory.join(id))?;
         }
@@ -75,11 +75,11 @@ impl Workspaces {
         let workspace = LiveWorkspace { lower: lower(&record.current), former, record };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
-        self.lock().insert(id.to_owned(), Arc::new(slot));
+        self.lock_slots().insert(id.to_owned(), Arc::new(slot));
         Ok(())
     }
 
-    /// Removes everything of a workspace, its record last.
+    /// Removes a workspace with everything in it, its record last.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
         let read = record.cloned().or_else(|| Record::read(&directory).ok());
@@ -87,7 +87,7 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.uid, generation)?;
             }
-            self.unpin(record.spare);
+            self.unpin(record.former_pin);
         }
         let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {

@@ -17,20 +17,20 @@ use crate::record::{Generation, Phase, Record};
 pub struct ResetResult {
     /// Location of the workspace after the reset.
     pub workspace: WorkspaceInfo,
-    /// Set if the agent's directory is another one than before. The caller must then switch all processes
+    /// Set if the path of the agent's directory has changed. The caller must then switch all processes
     /// that use the workspace to it, and call [`Workspaces::finish_reset`] or [`Workspaces::undo_reset`].
     pub moved: bool,
 }
 
-/// Layers that a reset is going to use. They are kept as long as this value lives.
+/// Guard of the layers that a reset will use.
 #[derive(Debug)]
 pub struct PreparedReset {
     _lower: LowerLayers,
 }
 
 impl Workspaces {
-    /// Resets a workspace to another snapshot, with the same provider. An overlay gets another directory,
-    /// which fails unless `may_move`. Other workspaces are changed in place.
+    /// Resets a workspace to another snapshot, with the same provider. An overlay gets a new directory; this
+    /// fails unless `may_move` is set. Other workspaces are changed in place.
     pub fn reset(
         &self,
         id: &str,
@@ -65,7 +65,7 @@ impl Workspaces {
     fn reset_in_place(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
-        record.spare = std::mem::replace(&mut record.current.pin, pin);
+        record.former_pin = std::mem::replace(&mut record.current.pin, pin);
         record.current.base = base.id();
         record.last = base.id();
         record.phase = Phase::Switching;
@@ -85,9 +85,9 @@ impl Workspaces {
     /// Changes the content of a workspace to the base in its record, in place.
     pub(super) fn apply_reset(&self, id: &str, record: &mut Record, base: &Base) -> Result<()> {
         self.provider(record.current.provider).reset_in_place(&self.current(id, record), base)?;
-        self.unpin(record.spare.take());
+        self.unpin(record.former_pin.take());
         record.phase = Phase::Ready;
-        // Without this record, recovery repeats the reset.
+        // Not fatal: without this record, recovery repeats the reset.
         if let Err(error) = record.write(&self.directory.join(id)) {
             tracing::warn!(workspace = id, %error, "failed to record the end of a reset");
         }
@@ -98,10 +98,10 @@ impl Workspaces {
         self.remove_former_locked(id, workspace)?;
         let (directory, mut record) = (self.directory.join(id), workspace.record.clone());
         let mut next = record.current.next(ProviderKind::Overlay, base.id());
-        // Until the next generation is ready, it is recorded as the former one, so that recovery removes it.
+        // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
         let lower = record.write(&directory).and_then(|()| {
-            let lower = self.make_generation(id, &record.uid, &mut next, base)?;
+            let lower = self.create_generation(id, &record.uid, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
             record.phase = Phase::Switching;
             record.former_last = std::mem::replace(&mut record.last, base.id());
@@ -122,31 +122,31 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: true })
     }
 
-    /// Returns the directory to which processes still have to be switched, if a reset is in progress.
+    /// Returns the directory that processes must still be switched to, if a reset is in progress.
     pub fn pending_reset(&self, id: &str) -> Result<Option<PathBuf>> {
         let path = |workspace: &mut LiveWorkspace| {
             let is_switching = workspace.record.phase == Phase::Switching;
             Ok(is_switching.then(|| self.info(id, &workspace.record.current, &workspace.lower).path))
         };
-        match self.with(id, path) {
+        match self.with_locked(id, path) {
             Err(WorkspaceError::NotFound { .. }) => Ok(None),
             found => found,
         }
     }
 
-    /// Returns false if the mount of a workspace is gone. A mount disappears with the namespaces of the
-    /// namespace holder and leaves an empty directory.
+    /// Returns false if a workspace is not mounted. Its mount disappears with the namespaces of the namespace
+    /// holder and leaves an empty directory.
     pub fn is_available(&self, id: &str) -> Result<bool> {
-        self.with(id, |workspace| {
+        self.with_locked(id, |workspace| {
             let dir = self.current(id, &workspace.record);
             self.provider(workspace.record.current.provider).is_available(&dir)
         })
     }
 
-    /// Returns the new and the former directory of a workspace during a reset; `None` for one whose mount is
-    /// gone.
+    /// Returns the new and the former directory of a workspace during a reset; `None` for a directory that is
+    /// not mounted.
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
-        self.with(id, |workspace| {
+        self.with_locked(id, |workspace| {
             let available = |generation: &Generation| -> Result<Option<PathBuf>> {
                 let dir = self.dir(id, &workspace.record.uid, generation);
                 let provider = self.provider(generation.provider);
@@ -173,15 +173,16 @@ impl Workspaces {
 
     /// Ends a reset after all processes were switched to the new directory.
     pub fn finish_reset(&self, id: &str) -> Result<()> {
-        self.with(id, |workspace| {
+        self.with_locked(id, |workspace| {
             workspace.record.phase = Phase::Ready;
             workspace.record.write(&self.directory.join(id))
         })
     }
 
-    /// Undoes a reset whose processes could not be switched. The former directory is the workspace again.
+    /// Undoes a reset after processes could not be switched. The former directory becomes the workspace
+    /// again.
     pub fn undo_reset(&self, id: &str) -> Result<()> {
-        self.with(id, |workspace| {
+        self.with_locked(id, |workspace| {
             let Some(former) = workspace.record.former.take() else { return Ok(()) };
             workspace.record.former = Some(std::mem::replace(&mut workspace.record.current, former));
             if let Some(lower) = workspace.former.take() {
@@ -197,7 +198,7 @@ impl Workspaces {
     /// Removes the former generation of a workspace after a reset. The caller guarantees that no process uses
     /// it. The workspace is locked only briefly, not while files are deleted.
     pub fn remove_former(&self, id: &str) -> Result<()> {
-        let aside = match self.with(id, |workspace| self.set_former_aside(id, workspace)) {
+        let aside = match self.with_locked(id, |workspace| self.move_former_aside(id, workspace)) {
             Err(WorkspaceError::NotFound { .. }) => return Ok(()),
             aside => aside?,
         };
@@ -206,7 +207,7 @@ impl Workspaces {
 
     /// Moves the former generation into [`REMOVED_DIR`]. Returns its new path; `None` if there is no former
     /// generation, or a reset still needs it.
-    fn set_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
+    fn move_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
         let Some(former) = workspace.record.former.clone() else { return Ok(None) };
         if workspace.record.phase == Phase::Switching {
             return Ok(None);

@@ -7,14 +7,14 @@ use rustix::io::Errno;
 
 use super::{Extractor, IMPLIED_DIRECTORY, behind_symlink, create_directory, failed, mode};
 use crate::archive::error::{Result, refused};
-use crate::platform::{DIRECTORY_HANDLE, RawDir, open_beneath};
+use crate::platform::{DIRECTORY_HANDLE_FLAGS, RawDir, open_beneath};
 use crate::tree_path::{DEPTH_MAX, join};
 
 /// Flags that open a directory for listing.
 pub(super) const LIST: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const TRAVERSE: OFlags =
-    DIRECTORY_HANDLE.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    DIRECTORY_HANDLE_FLAGS.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Maximum number of symlinks that are followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
@@ -164,7 +164,7 @@ impl Extractor {
     }
 
     /// Removes the entries of a directory; with `keep_created`, not those created by the current layer. One
-    /// directory is open at a time, whatever the depth.
+    /// directory is open at a time, at any depth.
     fn empty(&mut self, top: Vec<u8>, keep_created: bool) -> Result<()> {
         let mut open = vec![self.unlink_files(top, keep_created)?];
         while let Some(removal) = open.last_mut() {

@@ -9,7 +9,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-use crate::directory::attributes::{self, ExistingAttributes};
 use crate::directory::checkout_options::ENTRY_BYTES;
 use crate::directory::error::{Context, Result};
 use crate::directory::listing::{EntryPair, ListedEntry, Listing, TreeIds, pairs};
@@ -17,12 +16,13 @@ use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{WRITE, open_as_owner, open_directory};
 use crate::directory::read::fingerprint;
 use crate::directory::stat_index::{StatEntry, StatFingerprint, StatRecord};
+use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
 use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
-use crate::platform::mode_bits;
+use crate::platform::mode_to_u32;
 use crate::snapshot::Timestamp;
 use crate::tree_path::join;
 
@@ -133,7 +133,7 @@ impl Switch<'_> {
         for Subdirectory { at, name, to, .. } in below {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint =
-                StatFingerprint::of_directory(mode_bits(mode), to.id, to.times.unwrap_or(to.id));
+                StatFingerprint::of_directory(mode_to_u32(mode), to.id, to.times.unwrap_or(to.id));
             entries[*at] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
         }
         Ok(())
@@ -189,12 +189,12 @@ impl Switch<'_> {
         modified: Option<Timestamp>,
     ) -> Result<StatFingerprint> {
         let full_path = || self.full_path(path);
-        attributes::write(fd, &self.attributes(&to.xattrs), ExistingAttributes::Possible)
+        xattrs::write(fd, &self.written_xattrs(&to.xattrs), ExistingXattrs::Possible)
             .context("set the attributes of", &full_path())?;
         self.set_owner(fd, path)?;
         let mode = self.mode(to.mode);
         let mut own = fingerprint(&fstat(fd).context("stat", &full_path())?);
-        let other_mode = own.mode & 0o7777 != mode_bits(mode.as_raw_mode());
+        let other_mode = own.mode & 0o7777 != mode_to_u32(mode.as_raw_mode());
         let other_time = modified.filter(|modified| modified.0 != own.mtime);
         if other_mode {
             fchmod(fd, mode).context("change", &full_path())?;
@@ -335,7 +335,7 @@ impl Switch<'_> {
                 Err(Errno::ACCESS) => return self.write_file(fd, here, name, node, new.modified, true),
                 Err(error) => return Err(error).context("open", &self.full_path(here)),
             };
-            attributes::write(&file, &self.attributes(&node.xattrs), ExistingAttributes::Possible)
+            xattrs::write(&file, &self.written_xattrs(&node.xattrs), ExistingXattrs::Possible)
                 .context("set the attributes of", &self.full_path(here))?;
             fchmod(&file, self.mode(node.mode)).context("change", &self.full_path(here))?;
         }
@@ -356,7 +356,7 @@ impl Switch<'_> {
 fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
     let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.reference), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
-            StatFingerprint::of_directory(mode_bits(FileType::Directory.as_raw_mode()), node, times)
+            StatFingerprint::of_directory(mode_to_u32(FileType::Directory.as_raw_mode()), node, times)
         }
         _ => StatFingerprint::default(),
     };

@@ -8,12 +8,12 @@ use rustix::fs::{FileType, fstat, readlinkat};
 use rustix::io::Errno;
 
 use crate::chunker::is_zero;
-use crate::directory::attributes;
 use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::parallel::{each, each_while_open};
 use crate::directory::path::{READ, open_as_owner, open_file_as_owner, relative};
 use crate::directory::read::fingerprint;
+use crate::directory::xattrs;
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::id::ChunkId;
 use crate::mutex::lock;
@@ -201,7 +201,7 @@ impl Switch<'_> {
                 let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
                     && stat.st_size as u64 == node.size()
                     && (stat.st_mode as u16) & keep == node.mode & keep;
-                if !fits || attributes::read(&file).context("read", &at())? != *self.attributes(&node.xattrs)
+                if !fits || xattrs::read(&file).context("read", &at())? != *self.written_xattrs(&node.xattrs)
                 {
                     return Ok(false);
                 }

@@ -216,7 +216,7 @@ impl Switch<'_> {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
                 entry.fingerprint = fingerprint(&stat);
-                // Another mtime: it was written to by another process meanwhile.
+                // If the mtime differs, another process has written to it.
                 entry.trusted = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
             }
         }

@@ -1,20 +1,21 @@
 //! Directory rename detection: files that one side added to a directory that the other renamed.
 //!
 //! The new path of a renamed directory is the directory that received most of its files. Files that the other
-//! side added to the old directory are moved there too, and reported as conflicts, since the target is a guess.
+//! side added to the old directory are moved there too, and reported as conflicts, since the target is a
+//! guess.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::TreeMerger;
-use super::paths::{above, moved, name, parent};
+use super::paths::{ancestors, moved, name, parent};
 use super::result::Result;
 use super::slot::Slots;
 use crate::file::Side;
 
-/// Moves files that were added to renamed directories.
-pub(super) fn relocate(
+/// Moves files that one side added to directories that the other side renamed.
+pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     slots: &mut Slots,
     ours: &mut SideChanges<'_>,
@@ -66,15 +67,15 @@ pub(super) fn changed_and_renamed(by: &SideChanges<'_>, other: &SideChanges<'_>)
 }
 
 fn with_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::once(path).chain(above(path))
+    std::iter::once(path).chain(ancestors(path))
 }
 
-/// Returns the new paths of the `wanted` directories that a side renamed.
+/// Returns the new paths of the selected `directories` that a side renamed.
 fn find_renamed_directories(
     side: &SideChanges<'_>,
-    wanted: &HashSet<&[u8]>,
+    directories: &HashSet<&[u8]>,
 ) -> BTreeMap<Vec<u8>, RenameTarget> {
-    if !wanted.iter().any(|directory| side.has_removed(directory)) {
+    if !directories.iter().any(|directory| side.has_removed(directory)) {
         return BTreeMap::new();
     }
     let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], u64>> = BTreeMap::new();
@@ -86,7 +87,7 @@ fn find_renamed_directories(
     for (from, moved) in &side.moved {
         count(side, &mut counts, from, &moved.to, moved.new.node.size());
     }
-    let decided = counts.into_iter().filter(|(from, _)| wanted.contains(from)).map(|(from, counts)| {
+    let renamed = counts.into_iter().filter(|(from, _)| directories.contains(from)).map(|(from, counts)| {
         let maximum = counts.values().max().copied().unwrap_or_default();
         let mut best = counts.into_iter().filter(|(_, count)| *count == maximum).map(|(to, _)| to);
         let target = match (best.next(), best.next()) {
@@ -95,7 +96,7 @@ fn find_renamed_directories(
         };
         (from.to_vec(), target)
     });
-    decided.collect()
+    renamed.collect()
 }
 
 /// Counts a move of files between directories. While the names of both directories are equal, the move also
@@ -115,7 +116,7 @@ fn count<'p>(
             return;
         }
         match (parent(from), to.is_empty()) {
-            (Some(above), false) => (from, to) = (above, parent(to).unwrap_or_default()),
+            (Some(directory), false) => (from, to) = (directory, parent(to).unwrap_or_default()),
             _ => return,
         }
     }
@@ -142,7 +143,7 @@ impl Additions<'_> {
         }
         let added = side.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
         let added: Vec<Vec<u8>> = added.map(|(path, _)| path.clone()).collect();
-        let mut wanted: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut paths_by_target: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
         for path in added {
             match nearest(self.renamed_directories, &path) {
                 None => {}
@@ -156,14 +157,14 @@ impl Additions<'_> {
                     // Entries of ours are not moved by a rename that requires a review.
                     let is_held = self.side == Side::Ours && merger.requires_review(&path, &target);
                     if !is_renamed_too && !is_held {
-                        wanted.entry(target).or_default().push(path);
+                        paths_by_target.entry(target).or_default().push(path);
                     }
                 }
             }
         }
         let renamed = side.renames.iter().map(|(from, to)| (to.clone(), from.clone()));
         let renamed: HashMap<Vec<u8>, Vec<u8>> = renamed.collect();
-        for (target, paths) in wanted {
+        for (target, paths) in paths_by_target {
             let is_taken = paths.len() > 1 || side.tree.entry(&target)?.is_some();
             for path in paths {
                 if is_taken {
@@ -208,7 +209,7 @@ fn nearest<'g>(
     renamed_directories: &'g BTreeMap<Vec<u8>, RenameTarget>,
     path: &[u8],
 ) -> Option<(&'g [u8], &'g RenameTarget)> {
-    above(path)
+    ancestors(path)
         .find_map(|directory| renamed_directories.get_key_value(directory))
         .map(|(from, target)| (&from[..], target))
 }

@@ -1,4 +1,4 @@
-//! Separation of a leaf and a directory that have the same path.
+//! Directory/file conflicts: a leaf and a directory that have the same path.
 
 use std::collections::BTreeMap;
 

@@ -8,11 +8,11 @@ use super::changes::SideChanges;
 use super::conflict::{ConflictClass, TreeConflict};
 use super::leaf::TreeMerger;
 use super::result::Result;
-use super::slot::{Slot, Slots, same};
+use super::slot::{Slot, Slots, are_equal};
 use crate::file::Side;
 
-/// Moves versions to the paths to which the other side renamed their files.
-pub(super) fn follow(
+/// Moves versions of files to the paths to which the other side renamed the files.
+pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     slots: &mut Slots,
     ours: &SideChanges<'_>,
@@ -90,7 +90,7 @@ impl RenameFollower<'_, '_> {
         let is_split = self.theirs_paths.contains_key(to);
         let target = self.slot(to);
         if target.side(other).is_some() && !is_split {
-            if !is_changed && same(target.ours.as_ref(), target.theirs.as_ref()) {
+            if !is_changed && are_equal(target.ours.as_ref(), target.theirs.as_ref()) {
                 return Ok(());
             }
             self.split(other, from, to)?;

@@ -7,7 +7,7 @@ use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fremovexat
 use rustix::io::Errno;
 
 use crate::node::Xattrs;
-use crate::platform::NO_ATTRIBUTE;
+use crate::platform::XATTR_NOT_FOUND;
 
 /// Reads the `user.*` attributes. Empty if the file system does not support any.
 pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
@@ -28,7 +28,7 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
                 xattrs.insert(name.to_vec(), value);
             }
             // Removed in between.
-            Err(NO_ATTRIBUTE) => {}
+            Err(XATTR_NOT_FOUND) => {}
             Err(error) => return Err(error),
         }
     }
@@ -37,15 +37,15 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
 
 /// Attributes that a file may have before [`write`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExistingAttributes {
+pub(super) enum ExistingXattrs {
     /// None: the file was just created.
     None,
     Possible,
 }
 
 /// Sets the `user.*` attributes of a file to `xattrs`. Removes others if there may be any.
-pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingAttributes) -> Result<(), Errno> {
-    if existing == ExistingAttributes::Possible {
+pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingXattrs) -> Result<(), Errno> {
+    if existing == ExistingXattrs::Possible {
         for name in read(&file)?.keys().filter(|name| !xattrs.contains_key(*name)) {
             fremovexattr(&file, name.as_slice())?;
         }

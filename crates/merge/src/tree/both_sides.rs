@@ -9,7 +9,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 /// Changed directories that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiffDepth {
-    /// All changed directories if the changes of the sides overlap, or else only those that both sides changed.
+    /// All changed directories if the changes of the sides overlap, or else only those that both sides
+    /// changed.
     Overlapping,
     /// All changed directories.
     Full,
@@ -19,8 +20,8 @@ pub(super) enum DiffDepth {
 pub(super) struct BothSides<'t> {
     pub(super) ours: SideChanges<'t>,
     pub(super) theirs: SideChanges<'t>,
-    /// Set if the sides overlap only in files that both changed in place. Then renames do not affect the merge,
-    /// and directories that only one side changed have not been read.
+    /// Set if the sides overlap only in files that both changed in place. Then renames do not affect the
+    /// merge, and directories that only one side changed have not been read.
     pub(super) are_disjoint: bool,
 }
 
