@@ -81,7 +81,7 @@ impl Events<'_> {
         Ok(sequence)
     }
 
-    /// Deletes events from before `time`, in milliseconds since 1970. Returns their number.
+    /// Deletes events created before `time`, in milliseconds since 1970. Returns their number.
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let mut deleted = 0;
         loop {
@@ -105,7 +105,7 @@ impl Events<'_> {
         );
         let rows =
             select.number(sequence).number(limit.into()).all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(read).collect()
+        rows.into_iter().map(from_row).collect()
     }
 }
 
@@ -142,7 +142,7 @@ async fn delete_oldest(connection: &mut AnyConnection, sandbox: Option<&str>, ne
     Ok(())
 }
 
-fn read(row: AnyRow) -> Result<Event> {
+fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
     Ok(Event {
         sequence: row.number("sequence")?,

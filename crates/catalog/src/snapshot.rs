@@ -123,7 +123,7 @@ impl Snapshots<'_> {
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
         let select = Statement::with(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns ids of an owner's snapshots that are less than `cursor`, newest first, without the first
@@ -186,7 +186,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn read(row: AnyRow) -> Result<OwnedSnapshot> {
+fn from_row(row: AnyRow) -> Result<OwnedSnapshot> {
     let row = Row(row);
     Ok(OwnedSnapshot {
         id: row.text("id")?,

@@ -44,7 +44,7 @@ mod tests {
             assert_eq!(state.as_str().parse::<State>().unwrap(), *state);
         }
         let error = "Running".parse::<State>().unwrap_err();
-        assert_eq!(error.to_string(), "`Running` is no State");
+        assert_eq!(error.to_string(), "`Running` is not a valid State");
     }
 
     #[test]

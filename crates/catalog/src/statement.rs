@@ -19,7 +19,7 @@ pub(crate) const IDS_PER_STATEMENT: usize = 500;
 /// connection are `Send`, and then no future that awaits them would be.
 pub(crate) type QueryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Returns those of the ids that belong to an owner, in a table with the columns `owner` and `id`.
+/// Returns the subset of `ids` that belongs to an owner, in a table with the columns `owner` and `id`.
 pub(crate) async fn owned_ids(
     database: &Database,
     table: &'static str,
@@ -41,7 +41,7 @@ pub(crate) async fn owned_ids(
 }
 
 /// Runs several statements without parameters.
-pub(crate) fn script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
+pub(crate) fn run_script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
     Box::pin(async move {
         connection.execute(sql).await?;
         Ok(())
