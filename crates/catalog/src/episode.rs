@@ -118,7 +118,7 @@ impl Episodes<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("DELETE FROM episodes WHERE {of_server} id IN ({ids}) RETURNING owner, bytes");
             let mut transaction = self.database.begin().await?;
-            let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
+            let removed = Statement::with_parameters(&sql, parameters).all(&mut transaction).await?;
             subtract_usage(&mut transaction, removed).await?;
             transaction.commit().await?;
         }

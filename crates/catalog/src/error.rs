@@ -38,15 +38,15 @@ pub enum CatalogError {
         /// Newest version known to this program.
         known: i64,
     },
-    /// A text contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
+    /// A string contains NUL, which PostgreSQL cannot store. It is rejected on SQLite too.
     #[error("{field} contains a NUL character, which the catalog cannot store")]
     Nul { field: &'static str },
     /// A value does not belong to its enum.
-    #[error("`{word}` is not a valid {what}")]
+    #[error("`{value}` is not a valid {what}")]
     UnknownValue {
         /// Name of the enum.
         what: &'static str,
-        word: String,
+        value: String,
     },
     /// The hash of an API key is malformed; it may be the key itself.
     #[error("the hash of an API key must be 64 lowercase hexadecimal digits")]

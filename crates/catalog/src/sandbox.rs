@@ -198,7 +198,7 @@ impl Sandboxes<'_> {
             };
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
+            let select = Statement::with_parameters(&sql, parameters);
             for row in select.all(&mut *self.database.connection().await?).await? {
                 let row = Row(row);
                 servers.insert(row.text("id")?, row.text("node")?);

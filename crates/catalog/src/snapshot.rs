@@ -122,7 +122,7 @@ impl Snapshots<'_> {
         let limit = parameters.number(limit.into());
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
-        let select = Statement::with(&sql, parameters);
+        let select = Statement::with_parameters(&sql, parameters);
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
@@ -139,7 +139,8 @@ impl Snapshots<'_> {
         let sql = format!(
             "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
         );
-        let rows = Statement::with(&sql, parameters).all(&mut *self.database.connection().await?).await?;
+        let rows =
+            Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 

@@ -13,7 +13,7 @@ string_enum! {
         Stopping = "stopping",
         /// All processes have ended. Final.
         Stopped = "stopped",
-        /// Something failed; the reason of the state names it.
+        /// A failure; the state's reason describes it.
         Error = "error",
     }
 }
