@@ -1,7 +1,7 @@
 //! Conversion of errors of the sandbox service into errors of the API.
 
 use serde_json::json;
-use workspace_api::error::WRITTEN;
+use workspace_api::error::WRITTEN_DETAIL;
 use workspace_api::error_codes;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
@@ -118,9 +118,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::InputLost { id } => {
                 Self::new(error_codes::STDIN_UNCERTAIN, message).detail("commandId", id)
             }
-            SandboxError::InputFull { id, written } => {
-                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail(WRITTEN, written)
-            }
+            SandboxError::InputFull { id, written } => Self::new(error_codes::STDIN_FULL, message)
+                .detail("commandId", id)
+                .detail(WRITTEN_DETAIL, written),
             SandboxError::NoTerminal { id } => {
                 Self::new(error_codes::PTY_NOT_FOUND, message).detail("ptyId", id)
             }
