@@ -31,7 +31,7 @@ use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, page_offset};
 use crate::store::{blocking, with_store};
-use crate::time::moment;
+use crate::time::format_store_time;
 
 /// Maximum size of a step's action and data together, in bytes of JSON. They must fit in the index of the store.
 const TEXT_MAX: usize = 64 << 10;
@@ -70,7 +70,7 @@ fn episode_to_api(record: Record) -> Result<Episode, ApiError> {
         visits: record.visits,
         insight: record.insight,
         data: record.data,
-        time: moment(record.time)?,
+        time: format_store_time(record.time)?,
     })
 }
 

@@ -21,7 +21,7 @@ use crate::first_key::random_key;
 use crate::key_hash;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
-use crate::time::time;
+use crate::time::format_millis;
 
 const NAME_MAX: usize = 100;
 
@@ -161,7 +161,7 @@ fn key_to_api(key: ApiKey) -> Result<Key, ApiError> {
         owner: key.owner,
         role: role_to_api(key.role),
         limits,
-        created_at: time(key.created_at)?,
-        revoked_at: key.revoked_at.map(time).transpose()?,
+        created_at: format_millis(key.created_at)?,
+        revoked_at: key.revoked_at.map(format_millis).transpose()?,
     })
 }

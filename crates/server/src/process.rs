@@ -32,7 +32,7 @@ use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
 use crate::stream;
-use crate::time::time;
+use crate::time::format_millis;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
@@ -282,8 +282,8 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         state: command.state.as_str().to_owned(),
         exit_code: command.exit_code,
         timed_out: command.timed_out,
-        started_at: time(command.started_at)?,
-        ended_at: command.ended_at.map(time).transpose()?,
+        started_at: format_millis(command.started_at)?,
+        ended_at: command.ended_at.map(format_millis).transpose()?,
     })
 }
 

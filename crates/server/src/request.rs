@@ -183,9 +183,9 @@ fn add_headers(app: &App, headers: &mut HeaderMap, id: &str) {
 fn record(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(|error| error.code().name);
-    app.metrics.request(endpoint, status, duration);
+    app.metrics.record_request(endpoint, status, duration);
     if let Some(code) = code {
-        app.metrics.error(code);
+        app.metrics.record_error(code);
     }
     tracing::info!(
         endpoint,
