@@ -9,7 +9,7 @@ use workspace_state::{
 };
 
 use crate::error::{CommandError, Result};
-use crate::text::counted;
+use crate::text::pluralize;
 
 /// Minimum number of digits of a shortened id.
 const SHORTEST: usize = 4;
@@ -41,7 +41,7 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
 /// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let ends = |at: u64, why: String| {
-        let steps = counted(at, "step", "steps");
+        let steps = pluralize(at, "step", "steps");
         CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
     };
     for at in 0..steps {
@@ -121,7 +121,7 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
         candidates[LISTED] = "and more".to_owned();
     }
     CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
-        .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
+        .hint(format!("use more digits of one of:\n  {}", candidates.join("\n  ")))
 }
 
 /// Parses a path in a snapshot: plain, or quoted as it is printed. A path that starts with a double quote is

@@ -25,13 +25,13 @@ pub(crate) fn set_term(envs: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Raw mode of the terminal: every byte of input arrives unchanged and at once. Dropping it restores the former mode, also
+/// Raw mode of the terminal: every byte of input arrives unchanged and immediately. Dropping it restores the former mode, also
 /// when the stack unwinds.
-pub(crate) struct Raw {
+pub(crate) struct RawMode {
     before: Termios,
 }
 
-impl Raw {
+impl RawMode {
     pub(crate) fn enter() -> Result<Self> {
         let no_terminal = || {
             CommandError::usage("this needs a terminal for input and output")
@@ -48,7 +48,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         // A terminal that is gone has no state to restore.
         let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);

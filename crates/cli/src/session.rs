@@ -141,7 +141,7 @@ pub(crate) async fn attach<S: Session>(
     attachment: Attachment<'_>,
 ) -> Result<End> {
     let Attachment { stdin, mut destination, signals, on_signal, timeout } = attachment;
-    let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::failed(&error))?;
+    let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::handler_error(&error))?;
     // The stream keeps the future of the next event, so nothing is lost when another branch is chosen.
     let events = futures_util::stream::unfold(output, async |mut output| Some((output.next().await, output)));
     let input = forward_input(session, stdin);
@@ -252,7 +252,7 @@ impl Destination<'_> {
 
 /// Warns of output that is missing.
 pub(crate) fn warn_of_gap(from: u64, to: u64) {
-    let missing = text::shown_bytes(to - from);
+    let missing = text::format_bytes(to - from);
     text::print_stderr(&format!(
         "warning: {missing} of output are missing here: the command printed faster than its output was read, and a \
          server keeps OUTPUT_KEEP of it"

@@ -26,7 +26,7 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
 });
 
 /// Formats a time in the user's time zone, to the second.
-pub(crate) fn shown(time: Timestamp) -> String {
+pub(crate) fn format(time: Timestamp) -> String {
     match Instant::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
         Err(_) => format!("{} ns", time.0),

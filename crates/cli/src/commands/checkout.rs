@@ -7,7 +7,7 @@ use crate::args::Checkout;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::names;
-use crate::text::{counted, print_stderr, shown_bytes};
+use crate::text::{format_bytes, pluralize, print_stderr};
 
 #[derive(Serialize)]
 struct Report {
@@ -50,8 +50,8 @@ pub(super) fn summary(report: &CheckoutReport) -> String {
     let resumed = if report.resumed { "finished an interrupted checkout: " } else { "" };
     format!(
         "{resumed}wrote {} ({}), removed {}",
-        counted(report.written, "entry", "entries"),
-        shown_bytes(report.bytes),
+        pluralize(report.written, "entry", "entries"),
+        format_bytes(report.bytes),
         report.removed
     )
 }

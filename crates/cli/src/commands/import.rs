@@ -47,7 +47,7 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
         Some(path) => Box::new(File::open(path).map_err(|error| cannot_read(path, &error))?),
         None if io::stdin().is_terminal() => {
             return Err(CommandError::usage("an archive cannot be read from a terminal").hint(
-                "give a file, `workspace import x.tar`, or redirect stdin, `workspace import < x.tar`",
+                "specify a file, `workspace import x.tar`, or redirect stdin, `workspace import < x.tar`",
             ));
         }
         None => Box::new(io::stdin()),

@@ -26,7 +26,7 @@ const DEFAULT_TAIL: u16 = 100;
 const COMMANDS_MAX: u32 = 200;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
-    super::exec::refuse_json(context, "what commands printed")?;
+    super::exec::reject_json(context, "what commands printed")?;
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
@@ -50,7 +50,7 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     let mut pieces = Vec::new();
     for command in &commands {
         let output = Follower::of_command(client, sandbox, &command.command_id);
-        pieces.extend(output.read_kept(IDLE_TIMEOUT).await?);
+        pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
     }
     pieces.retain(|(time, _)| is_wanted(*time, args.since));
     pieces.sort_by_key(|(time, _)| *time);

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::fields::EntryFields;
 use crate::output::Output;
-use crate::text::shown_mode;
+use crate::text::format_mode;
 use crate::{names, time};
 
 pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
@@ -73,8 +73,8 @@ fn long(name: &str, entry: &Entry) -> String {
         Node::Symlink(_) => ('l', "-".to_owned()),
         Node::Directory(_) => ('d', "-".to_owned()),
     };
-    let mode = shown_mode(kind, entry.node.mode());
-    let modified = entry.modified.map_or_else(|| "-".to_owned(), time::shown);
+    let mode = format_mode(kind, entry.node.mode());
+    let modified = entry.modified.map_or_else(|| "-".to_owned(), time::format);
     let target = match &entry.node {
         Node::Symlink(link) => format!(" -> {}", quote_path(&link.target)),
         _ => String::new(),

@@ -89,7 +89,7 @@ fn exists(name: &str, at: SnapshotId) -> CommandError {
     CommandError::failed(format!("reference `{name}` exists and points to {at}"))
 }
 
-/// Moves a reference. Fails if it does not point to `previous` any more.
+/// Moves a reference. Fails if it no longer points to `previous`.
 fn move_to(
     context: &mut Context,
     store: &Store,

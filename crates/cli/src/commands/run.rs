@@ -20,7 +20,7 @@ const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
-    super::exec::refuse_json(context, "the output of a program")?;
+    super::exec::reject_json(context, "the output of a program")?;
     run_anywhere(context, args).map_err(CommandError::not_run)
 }
 

@@ -36,7 +36,7 @@ use crate::remote::program;
 use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
-use crate::text::{counted, print_stderr};
+use crate::text::{pluralize, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
@@ -257,10 +257,10 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
-            let count = counted(ran.ignored.len() as u64, "path", "paths");
+            let count = pluralize(ran.ignored.len() as u64, "path", "paths");
             print_stderr(&format!("note: not kept because .workspaceignore names them: {count}"));
         }
         if ran.changes.entries.is_empty() {
@@ -290,7 +290,7 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
     match network {
         Network::None if allowed.is_empty() => Ok(NetworkAccess::None),
         Network::None => Err(CommandError::usage("--allow needs --network egress")
-            .hint("give both, or neither for a program without a network")),
+            .hint("set both, or neither for a program without a network")),
         Network::Egress => {
             let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
             let parsed = parsed.map_err(|error| {

@@ -28,7 +28,7 @@ impl From<RuntimeError> for CommandError {
             RuntimeError::NoTemplate { .. } | RuntimeError::TemplateAway { .. } => {
                 failed.hint("`workspace template ls` lists the templates of a server on this machine")
             }
-            _ => failed.hint("nothing was changed; the system log (`dmesg`) may say more"),
+            _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
         }
     }
 }

@@ -193,7 +193,7 @@ impl Home {
         let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
         cleared.map_err(|error| {
             CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
-                .hint("remove it yourself; it is not needed any more")
+                .hint("remove it yourself; it is no longer needed")
         })
     }
 }

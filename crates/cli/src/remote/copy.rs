@@ -39,7 +39,7 @@ impl SandboxPath {
         for part in typed.split('/').filter(|part| !part.is_empty() && *part != ".") {
             if part == ".." {
                 return Err(CommandError::usage(format!("`{typed}` has a `..`"))
-                    .hint("give a path without `..`; relative paths start in /workspace"));
+                    .hint("use a path without `..`; relative paths start in /workspace"));
             }
             parts.push(part);
         }
@@ -48,7 +48,7 @@ impl SandboxPath {
                 Ok(Self { directory: format!("/{}", directories.join("/")), name: (*name).to_owned() })
             }
             None => Err(CommandError::usage("the root of a sandbox cannot be copied as a whole")
-                .hint("give a file or directory in it, for instance /workspace")),
+                .hint("specify a file or directory in it, for instance /workspace")),
         }
     }
 
@@ -318,7 +318,7 @@ pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;
         text::print_stderr(&format!(
-            "warning: {} is not a file, directory or symlink, and was left out",
+            "warning: {} is not a file, directory or symlink, and was skipped",
             path.display()
         ));
     }

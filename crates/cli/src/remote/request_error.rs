@@ -79,15 +79,15 @@ impl ApiError {
             error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
                 "`workspace sandbox create` creates another one"
             }
-            error_codes::SNAPSHOT_NOT_FOUND => "give the full id of a snapshot on the server",
-            error_codes::WORKSPACE_IN_USE => "without `--no-force` these processes are ended",
+            error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
+            error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"
             }
             error_codes::TEMPLATE_IN_USE => {
                 "remove the sandboxes that use it first; `workspace ps` lists yours"
             }
-            error_codes::SANDBOX_NAME_TAKEN => "give another name, or `--allow-duplicate-name`",
+            error_codes::SANDBOX_NAME_TAKEN => "choose another name, or `--allow-duplicate-name`",
             error_codes::STORAGE_FULL => "free disk space on the server, and try again",
             error_codes::WORKSPACE_UNREADABLE => "`chmod u+r` them in the sandbox, or remove them",
             error_codes::SANDBOX_LIMIT_EXCEEDED => {
@@ -171,7 +171,7 @@ fn untrusted(server: &ServerUrl, why: &str) -> CommandError {
 
 fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
     let error = CommandError::failed(format!("{}: {}", server.url, error.message))
-        .hint("give a key with --api-key or WORKSPACE_API_KEY");
+        .hint("pass a key with --api-key or WORKSPACE_API_KEY");
     match &server.missing_key {
         Some(path) => error.hint(format!(
             "there is no key in {}; a server with another DATA_DIR has its first key in DATA_DIR/api-key",

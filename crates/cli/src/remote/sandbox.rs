@@ -36,7 +36,7 @@ pub(crate) async fn find(client: &Client, name: &str) -> Result<String> {
         [] => Err(CommandError::failed(format!("there is no sandbox `{name}`"))
             .hint("`workspace ps` lists your sandboxes")),
         several => Err(CommandError::failed(format!("`{name}` matches {} sandboxes", several.len()))
-            .hint(format!("give more digits of the id: {}", several.join(", ")))),
+            .hint(format!("use more digits of the id: {}", several.join(", ")))),
     }
 }
 

@@ -102,7 +102,7 @@ impl ServerUrl {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot read the key in {}: {error}", path.display()))
-        .hint("the server may belong to another user; give a key with --api-key or WORKSPACE_API_KEY")
+        .hint("the server may belong to another user; pass a key with --api-key or WORKSPACE_API_KEY")
 }
 
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.

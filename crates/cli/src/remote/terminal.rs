@@ -19,7 +19,7 @@ use super::backoff::Backoff;
 use super::stream::Stream;
 use super::{ApiError, Client, RequestError};
 use crate::error::Result;
-use crate::screen::{self, Raw};
+use crate::screen::{self, RawMode};
 use crate::session::{
     self, Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
     attach,
@@ -46,7 +46,7 @@ pub(crate) struct TerminalOptions {
 /// Opens a terminal and stays connected until its shell exits.
 pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<End> {
     // First of all: without a terminal here, none is opened in the sandbox.
-    let _raw = Raw::enter()?;
+    let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
     let mut stdin = stdin();
     let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
@@ -288,7 +288,11 @@ impl TerminalOutput<'_> {
                     Ok(Some(OutputEvent::Ended(End { exit_code, timed_out: false, failed: None })))
                 }
                 Ok(TerminalEvent::Error { message }) => {
-                    let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
+                    let _ = write!(
+                        std::io::stderr(),
+                        "\r\nerror: {}\r\n",
+                        crate::text::escape_controls(&message)
+                    );
                     Ok(None)
                 }
                 Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => Ok(None),

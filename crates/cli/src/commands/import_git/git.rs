@@ -29,8 +29,8 @@ impl Repository {
             Err(said) => {
                 let failed = CommandError::failed(format!("git failed: {said}"));
                 Err(match is_remote(path) {
-                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and give DIR"),
-                    false => failed.hint("give the directory of a git repository, bare or not"),
+                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and specify DIR"),
+                    false => failed.hint("specify the directory of a git repository, bare or not"),
                 })
             }
         }
@@ -61,7 +61,7 @@ impl Repository {
             _ => {
                 let path = self.path.display();
                 Err(CommandError::failed(format!("there is no commit `{revision}` in {path}"))
-                    .hint("give a branch, a tag or a commit id"))
+                    .hint("specify a branch, a tag or a commit id"))
             }
         }
     }
@@ -114,7 +114,8 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     match ids.next() {
         Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
         _ => {
-            Err(CommandError::failed(format!("git listed something that is no commit: `{line}`")).hint(FSCK))
+            Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
+                .hint(FSCK))
         }
     }
 }

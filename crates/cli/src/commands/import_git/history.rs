@@ -120,7 +120,7 @@ impl CommitImport<'_, '_> {
         }
         if depth > DEPTH_MAX {
             return Err(CommandError::failed("the tree is nested too deeply")
-                .hint("no directory can hold this; it was not imported"));
+                .hint("a directory cannot contain this entry; it was not imported"));
         }
         let old = match before {
             Some(id) => self.importer.objects.tree(id)?,

@@ -42,7 +42,7 @@ use crate::output::Output;
 use crate::screen;
 use crate::session::End;
 use crate::signals::Signals;
-use crate::text::{counted, print_stderr, shell_word};
+use crate::text::{pluralize, print_stderr, shell_word};
 use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
 use program::{Run, Stdout};
 use secrets::Secrets;
@@ -177,7 +177,7 @@ impl Trial<'_> {
 
     fn print_hidden_count(&self) {
         if !self.context.output.json() && io::stderr().is_terminal() {
-            let count = counted(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
+            let count = pluralize(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
                 "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
             ));
@@ -252,7 +252,7 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn(&skipped(&ran.found));
         print_losses(&ran.found);
         for (upper, what) in dropped {
@@ -321,7 +321,8 @@ fn print_losses(found: &UpperContent) {
 }
 
 fn print_counts(kept: &WriteCounts) {
-    let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
+    let (written, removed) =
+        (pluralize(kept.written, "path", "paths"), pluralize(kept.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 

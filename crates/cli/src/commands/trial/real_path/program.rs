@@ -15,7 +15,7 @@ use workspace_host::HostError;
 use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
 use crate::error::{CommandError, Kind, Result};
-use crate::screen::{self, Raw};
+use crate::screen::{self, RawMode};
 use crate::session::{
     Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session, attach,
 };
@@ -42,7 +42,7 @@ pub(super) enum Stdout {
 
 fn cannot(error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(format!("cannot forward input and output of the program: {error}"))
-        .hint("the system may have run out of open files")
+        .hint("the system may be out of file descriptors")
 }
 
 /// Runs the program until it and all its descendants have ended. Returns the rest of stdin, too.
@@ -62,7 +62,7 @@ pub(super) async fn run(
     });
     // Awaited in any case: a program that is being started cannot be ended.
     let running = Arc::new(starting.await.map_err(cannot)?.map_err(|error| not_started(&error))?);
-    let _raw = if on_terminal { Some(Raw::enter()?) } else { None };
+    let _raw = if on_terminal { Some(RawMode::enter()?) } else { None };
     let mut readers = Vec::new();
     let writer: File = match &running.terminal {
         Some(terminal) => {
@@ -97,7 +97,7 @@ pub(super) async fn run(
     if end.is_err() {
         kill(&running).await;
     }
-    // No process can write any more, so the readers end, unless the reader of this program's output has stopped.
+    // No process can write now, so the readers end, unless the reader of this program's output has stopped.
     let reading = tokio::task::spawn_blocking(move || readers.into_iter().for_each(|it| drop(it.join())));
     tokio::select! {
         _ = reading => {}
@@ -165,7 +165,7 @@ impl OutputStream for ProgramEnd {
         let (exit_code, failed) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
-            None => return Err(crate::local::lost()),
+            None => return Err(crate::local::sandbox_ended()),
         };
         Ok(OutputEvent::Ended(End { exit_code, timed_out: false, failed }))
     }
@@ -201,7 +201,7 @@ fn forward_output(mut from: File, to: Stdout) -> Result<JoinHandle<()>> {
                 Ok(0) => return,
                 Ok(count) if to.write_all(&buffer[..count]).is_err() => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // A terminal reports an error when no process has it open any more.
+                // A terminal reports an error when no process has it open.
                 Err(_) => return,
                 Ok(_) => {}
             }
@@ -223,6 +223,6 @@ fn not_started(error: &HostError) -> CommandError {
                 "XDG_CACHE_HOME selects another directory for the changes, for instance on another filesystem",
             )
         }
-        _ => failed.hint("nothing was changed; the system log (`dmesg`) may say more"),
+        _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
     }
 }

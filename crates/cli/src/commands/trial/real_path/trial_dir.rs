@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use workspace_host::NamespaceHolder;
 use workspace_host::{cgroup, overlay};
 
-use super::upper::LISTS;
+use super::upper::ACL_XATTRS;
 use crate::error::{CommandError, Result, io_hint};
 use crate::local::{DirLock, find_leftovers, new_directory};
 use crate::text::print_stderr;
@@ -100,7 +100,7 @@ impl TrialDir {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let none = || {
             CommandError::failed(format!("{} has no changes of a trial", path.display()))
-                .hint("give the directory that `workspace try` printed when it put the changes aside")
+                .hint("specify the directory that `workspace try` printed when it set the changes aside")
         };
         let path = fs::canonicalize(path).map_err(|_| none())?;
         let note = read_note(&path).ok_or_else(none)?;
@@ -254,7 +254,7 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
             // A user who cannot change the owner is the owner.
             let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
         }
-        for name in LISTS {
+        for name in ACL_XATTRS {
             let mut value = vec![0; 64 << 10];
             if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
                 // Without the lists the program sees the mode bits; the directory itself keeps its lists.

@@ -46,7 +46,7 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
             return Err(CommandError::usage(format!("{} does not exist", path.display()))
-                .hint("`--list-hidden` lists the hidden paths; give one that exists"));
+                .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
     let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
@@ -86,7 +86,7 @@ pub(super) fn make(
             other.display(),
             directory.display()
         ))
-        .hint("give a directory without mounts: `--dir DIR`")
+        .hint("specify a directory without mounts: `--dir DIR`")
         .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
     }
     let mut mounts: Vec<Mount> = Vec::new();
