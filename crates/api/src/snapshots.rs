@@ -99,7 +99,7 @@ pub struct UploadSnapshotResult {
     pub skipped: Vec<SkippedEntry>,
     /// Number of all members that a snapshot cannot contain.
     pub skipped_count: u64,
-    /// Paths that are in the archive more than once, of which the last member was used. At most 1000.
+    /// Paths that are in the archive more than once; the last member was used. At most 1000.
     pub replaced: Vec<String>,
     /// Number of all paths that are in the archive more than once.
     pub replaced_count: u64,

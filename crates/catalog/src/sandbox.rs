@@ -67,7 +67,7 @@ pub struct Sandbox {
     pub owner: String,
     /// Current state.
     pub state: State,
-    /// Reason of the current state, for people.
+    /// Human-readable reason of the current state.
     pub state_reason: Option<String>,
     /// Template of the root filesystem.
     pub template: String,
@@ -75,7 +75,7 @@ pub struct Sandbox {
     pub runtime: String,
     /// Network mode.
     pub network: String,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: String,
@@ -114,7 +114,7 @@ pub struct Change {
     pub state: Option<State>,
     /// New reason. A new state without a reason clears the old reason.
     pub state_reason: Option<String>,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: Option<String>,
@@ -179,7 +179,7 @@ impl Sandboxes<'_> {
         get(&mut connection, id).await
     }
 
-    /// Returns a sandbox of an owner; `None` also if it belongs to another.
+    /// Returns a sandbox of an owner; `None` if it does not exist or belongs to another owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
@@ -187,7 +187,7 @@ impl Sandboxes<'_> {
     }
 
     /// Returns the server of each sandbox, by id. Ids that do not exist, or belong to another owner than
-    /// `owner`, are left out.
+    /// `owner`, are omitted.
     pub async fn servers(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
         let mut servers = HashMap::new();
         for ids in ids.chunks(IDS_PER_STATEMENT) {

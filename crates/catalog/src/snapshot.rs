@@ -18,7 +18,7 @@ pub struct OwnedSnapshot {
     pub id: String,
     /// One of the owners of the snapshot.
     pub owner: String,
-    /// Sandbox in which the snapshot was created; `None` if it was created outside of a sandbox.
+    /// Sandbox in which the snapshot was created; `None` if it was created outside a sandbox.
     pub sandbox: Option<String>,
     /// Time at which the owner was added, in milliseconds since 1970.
     pub created_at: i64,

@@ -25,8 +25,8 @@ pub(crate) fn set_term(envs: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Raw mode of the terminal: every byte of input arrives unchanged and immediately. Dropping it restores the former mode, also
-/// when the stack unwinds.
+/// Raw mode of the terminal: every byte of input arrives unchanged and immediately. Dropping it restores the former
+/// mode, also when the stack unwinds.
 pub(crate) struct RawMode {
     before: Termios,
 }
@@ -50,7 +50,7 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // A terminal that is gone has no state to restore.
+        // A closed terminal has no state to restore.
         let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
     }
 }

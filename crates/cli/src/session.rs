@@ -21,7 +21,7 @@ const SIGINT: i32 = 2;
 pub(crate) const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// Input, signals and terminal size of a running command. Its output is an [`OutputStream`] of its own, because it is
+/// Input, signals and terminal size of a running command. Its output is a separate [`OutputStream`], because it is
 /// read while input is written.
 pub(crate) trait Session {
     /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ`].
@@ -67,7 +67,7 @@ pub(crate) trait OutputStream {
 pub(crate) enum OutputEvent {
     /// Output, and its time in milliseconds since 1970.
     Data { stream: Stream, data: Vec<u8>, time: i64 },
-    /// Output between these offsets is no longer kept.
+    /// Output between these offsets was dropped.
     Gap { from: u64, to: u64 },
     /// The command ended.
     Ended(End),
@@ -85,7 +85,7 @@ pub(crate) enum Stream {
 pub(crate) struct End {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Reason for which it could not be run.
+    /// Reason why it could not be run.
     pub(crate) failed: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Destination<'a> {
     Stderr,
     /// Stderr of this program; stdout of the command is dropped.
     OnlyStderr,
-    /// The terminal of this program. A terminal that is gone is reported by a signal, so write errors are ignored.
+    /// The terminal of this program. A closed terminal is reported by a signal, so write errors are ignored.
     Terminal,
 }
 
@@ -216,7 +216,7 @@ impl Destination<'_> {
         let (stream, data) = match event {
             OutputEvent::Data { stream, data, .. } => (stream, data),
             OutputEvent::Gap { from, to } => {
-                // A message would not fit into what a terminal shows.
+                // A warning would garble the screen of the program.
                 if !matches!(self, Self::Terminal) {
                     warn_of_gap(from, to);
                 }

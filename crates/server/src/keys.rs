@@ -109,7 +109,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
 
 /// Revoke a key.
 ///
-/// Admins only. The server stops accepting the key at once; other servers of the same catalog do so within 5 seconds.
+/// Admins only. The server rejects the key immediately; other servers of the same catalog within 5 seconds.
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "Id of the key")), responses(
     (status = 204, description = "Revoked"),
     (status = "default", description = "Error", body = ErrorBody),

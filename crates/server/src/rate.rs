@@ -16,7 +16,7 @@ use crate::settings::Settings;
 
 const SECONDS_PER_MINUTE: f64 = 60.0;
 
-/// Maximum number of buckets. Full buckets are removed first: they hold no information.
+/// Maximum number of buckets. Full buckets are removed first: they contain no information.
 const BUCKETS_MAX: usize = 10_000;
 
 /// Class of requests with a common limit.

@@ -60,7 +60,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     add_headers(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
     record(&app, &endpoint, &response, began.elapsed());
-    // An unauthenticated connection counts as idle as soon as it has its response, also while the client reads it.
+    // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
     let request_guard = request_guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
     let memory = response.extensions_mut().remove::<Arc<MemoryReservation>>();
     response.map(|body| Body::new(GuardedBody::new(body, (running, request_guard, memory))))
@@ -213,7 +213,7 @@ mod tests {
             seen += usize::from(is_temporary);
         }
         assert!(seen > 10, "{seen}");
-        // A value that is already set is kept.
+        // An existing value is not overwritten.
         let own = ApiError::new(error_codes::RATE_LIMITED, "a test")
             .header(header::RETRY_AFTER, HeaderValue::from(7));
         let mut response = own.into_response();

@@ -90,8 +90,8 @@ pub(crate) struct Exec {
 
 /// Open a terminal in a sandbox
 ///
-/// All input goes to the sandbox, Ctrl-C too. The exit status is that of the shell; 125 if it could not be run. The terminal
-/// reconnects after a restart of the server.
+/// All input goes to the sandbox, including Ctrl-C. The exit status is that of the shell; 125 if it could not be run.
+/// The terminal reconnects after a restart of the server.
 #[derive(Debug, Args)]
 #[command(
     name = "shell",

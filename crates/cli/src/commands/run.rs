@@ -14,7 +14,7 @@ use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
 
-/// A sandbox outlives its command by this, so that the command's own end comes first.
+/// Time that a sandbox outlives its command, so that the command's timeout expires first.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 /// Default lifetime of sandboxes on a server.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
@@ -56,7 +56,9 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         None => run_command(context, client, id, args, &mut signals).await,
     };
     if args.keep {
-        text::print_stderr(&format!("note: the sandbox {id} is kept; `workspace sandbox rm {id}` ends it"));
+        text::print_stderr(&format!(
+            "note: sandbox {id} keeps running; `workspace sandbox rm {id}` removes it"
+        ));
         return outcome;
     }
     let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;

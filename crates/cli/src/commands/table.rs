@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Tables with aligned columns.
 
 use std::borrow::Cow;
 

@@ -40,7 +40,7 @@ use crate::text::{pluralize, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
-/// Number of entries from which on a tree is not written out for the sandbox in advance.
+/// Number of entries from which a tree is loaded lazily instead of being written before the sandbox starts.
 const LARGE_TREE: u64 = 1_000;
 
 /// Template with the programs of this system.
@@ -92,7 +92,7 @@ struct TrialResult {
     changes: InsightDiff,
     /// Created files that a snapshot of the directory ignores.
     ignored: Vec<Vec<u8>>,
-    /// Created files that no snapshot can hold.
+    /// Created files that a snapshot cannot contain.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
     /// Stdin that the program did not read.

@@ -262,9 +262,9 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> 
             "there is no directory for temporary files outside {}",
             apart.display()
         ))
-        .hint("name one with XDG_CACHE_HOME, or try a directory that holds less"),
+        .hint("set XDG_CACHE_HOME to one, or try a smaller directory"),
         (None, None) => CommandError::failed("there is no directory for temporary files")
-            .hint("name one with XDG_CACHE_HOME"),
+            .hint("set XDG_CACHE_HOME to one"),
     })
 }
 

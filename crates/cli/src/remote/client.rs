@@ -132,7 +132,7 @@ impl Client {
         matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
     }
 
-    /// Opens a stream on a connection of its own.
+    /// Opens a stream on a separate connection.
     pub(crate) async fn open(
         &self,
         path: &str,

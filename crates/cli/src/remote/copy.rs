@@ -313,7 +313,7 @@ impl Read for ArchiveReader {
     }
 }
 
-/// Warns of files that were left out.
+/// Warns about skipped files.
 pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;

@@ -1,4 +1,4 @@
-//! Errors of requests: the error that the server returned, or the reason for which there is no response.
+//! Errors of requests: the error that the server returned, or the reason why there is no response.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use workspace_api::error_codes::{self, ErrorCode};
 use super::ServerUrl;
 use crate::error::CommandError;
 
-/// Reason for which a request failed.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum RequestError {
     /// No connection; the error of the system.

@@ -59,7 +59,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
     };
     let end = attach(&terminal, output, attachment).await;
     if end.is_err() {
-        // No other client would connect to it. The server may be gone, too.
+        // No other client would connect to it. An error is ignored, because the server may be unreachable.
         drop(terminal.kill(SIGKILL).await);
     }
     end
@@ -139,11 +139,11 @@ impl From<tungstenite::Error> for Disconnected {
     }
 }
 
-/// Output of a terminal over connections, of which a new one is made when one breaks.
+/// Output of a terminal, with a new connection when one is lost.
 struct TerminalOutput<'a> {
     client: &'a Client,
     path: String,
-    /// Offset of the output from which a new connection resumes.
+    /// Output offset at which a new connection resumes.
     offset: u64,
     input: mpsc::Receiver<Vec<u8>>,
     /// Input that was not sent when the last connection broke.

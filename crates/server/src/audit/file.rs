@@ -181,7 +181,7 @@ impl LogFile {
 }
 
 /// Returns the offset after the last complete line of a file of that length. Returns the length if there is no newline in
-/// the last [`LINE_MAX`] bytes: then the file is not an audit log, and nothing of it may be removed.
+/// the last [`LINE_MAX`] bytes: then the file is not an audit log, and no part of it may be removed.
 fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     let mut tail = vec![0; length.min(LINE_MAX) as usize];
     let start = length - tail.len() as u64;

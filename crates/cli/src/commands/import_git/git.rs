@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use crate::error::{CommandError, Result, io_hint};
 
 /// Hint for a repository that is damaged.
-pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
+pub(super) const FSCK: &str = "`git fsck` checks the repository";
 
 /// A repository.
 pub(super) struct Repository {
@@ -186,7 +186,7 @@ impl CatFile {
             (Some(found), Some(size)) if found == kind.name() => Ok(size),
             (Some("missing"), _) => {
                 Err(CommandError::failed(format!("{} {id} is missing from the repository", kind.name()))
-                    .hint("`git fsck` says what else is; a partial clone needs its remote"))
+                    .hint("`git fsck` lists what else is missing; a partial clone needs its remote"))
             }
             _ => Err(CommandError::failed(format!(
                 "git answered `{}` for {} {id}",

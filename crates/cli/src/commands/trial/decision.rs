@@ -1,4 +1,4 @@
-//! Decides whether changes are kept: by an option, or by a question.
+//! Decision whether to keep changes: by an option, or by asking the user.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -28,7 +28,7 @@ enum Answer {
     Show,
 }
 
-/// Question whether changes are kept, and the options that answer it.
+/// Question whether to keep changes, and the options that answer it.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
     pub(super) json: bool,

@@ -1,7 +1,7 @@
 //! A trial at the real path of the directory, over a read-only view of the machine's own files.
 //!
-//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper holds its changes.
-//! When the program has ended, no process and no mount is left, before the user is asked.
+//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper directory
+//! has its changes. When the program has ended, no process and no mount is left, before the user is asked.
 
 mod git;
 mod keep;
@@ -162,7 +162,7 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// Puts the changes aside after an error, if the user wants or may want to keep them.
+    /// Sets the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
@@ -545,7 +545,7 @@ fn put_old(
     }
     let found = target.stat(&change.path).ok().flatten();
     match found {
-        // Only the directory itself was changed; its entries have changes of their own.
+        // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
             if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
         {

@@ -21,7 +21,7 @@ pub(super) use variables::{hides_variable, left_outside};
 const NAMES: usize = 10_000;
 /// Maximum number of bytes that are read from `/etc/passwd`.
 const ACCOUNTS: u64 = 1 << 20;
-/// First user id of people.
+/// First UID of regular users.
 const PEOPLE: u32 = 1_000;
 
 /// Secret paths below a home directory. A component that ends with `*` matches all names with that prefix.
@@ -228,7 +228,7 @@ pub(super) struct Owner<'a> {
     pub(super) homes: &'a [PathBuf],
     /// Data of a server on this machine, and the store.
     pub(super) own: &'a [PathBuf],
-    /// Directory of the trial. Its files are visible, also if a variable or symlink leads to them.
+    /// Directory of the trial. Its files are visible, even if a variable or symlink points to them.
     pub(super) directory: Option<&'a Path>,
     /// Directories that are private to the program or overlays, in which sockets of the machine do not work.
     pub(super) without_sockets: &'a [PathBuf],
@@ -353,7 +353,7 @@ impl Secrets {
         }
     }
 
-    /// Finds sockets, to which a read-only mount does not prevent connections.
+    /// Finds sockets, because a read-only mount does not prevent connections to them.
     fn find_sockets(&mut self, without: &[PathBuf]) {
         let (sockets, left_out) = sockets::find(without, MORE);
         if left_out {
@@ -401,7 +401,7 @@ fn beginning_with(directory: &Path, beginning: &str) -> Vec<PathBuf> {
     matching.map(|entry| entry.path()).collect()
 }
 
-/// Returns true for a file of the system, to which a symlink in a browser profile may lead.
+/// Returns true for a system file, which a symlink in a browser profile may point to.
 fn is_systems(path: &Path) -> bool {
     ["/usr", "/bin", "/lib", "/lib64", "/opt", "/etc", "/snap", "/nix"].iter().any(|it| path.starts_with(it))
 }

@@ -305,8 +305,8 @@ impl Scan<'_> {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Makes an entry readable that its owner cannot read, and returns its original mode. Other hard links of a file show the
-    /// new mode.
+    /// Makes an entry readable that its owner cannot read, and returns its original mode. Other hard links of a file
+    /// show the new mode.
     fn make_readable(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
