@@ -42,8 +42,8 @@ impl CommandClaims<'_> {
         let inserted = insert.text("command_id", &command.id).number(now()).run(&mut transaction).await;
         if inserted.map_err(|error| error.or_not_found("sandbox", &command.sandbox_id))? == 0 {
             let found = find(&mut transaction, claim, &command.sandbox_id).await?;
-            let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-            return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(lost)? });
+            let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
+            return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(missing)? });
         }
         command::insert(&mut transaction, command).await?;
         transaction.commit().await?;

@@ -8,13 +8,13 @@ use rustix::termios::{self, OptionalActions, Termios};
 use crate::error::{CommandError, Result};
 
 /// Size of a terminal that does not report one.
-const USUAL: (u16, u16) = (80, 24);
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// Columns and rows.
 pub(crate) fn size() -> (u16, u16) {
     match termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.min(1_000), size.ws_row.min(1_000)),
-        _ => USUAL,
+        _ => DEFAULT_SIZE,
     }
 }
 

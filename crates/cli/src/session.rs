@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::error::{CommandError, Kind, Result};
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::stdin::READ;
+use crate::stdin::READ_MAX;
 use crate::text;
 
 const SIGINT: i32 = 2;
@@ -24,8 +24,8 @@ const SIGPIPE: i32 = 13;
 /// Input, signals and terminal size of a running command. Its output is a separate [`OutputStream`], because it is
 /// read while input is written.
 pub(crate) trait Session {
-    /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ`].
-    const INPUT_MAX: usize = READ;
+    /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ_MAX`].
+    const INPUT_MAX: usize = READ_MAX;
 
     /// Writes to stdin of the command, and waits until all of it is accepted.
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState>;
@@ -39,7 +39,7 @@ pub(crate) trait Session {
     /// error.
     async fn kill(&self, signal: i32) -> Result<()>;
 
-    /// Ends the command because its time is up.
+    /// Ends the command after its timeout.
     async fn time_out(&self) -> Result<()> {
         self.kill(SIGKILL).await
     }
@@ -133,7 +133,7 @@ pub(crate) enum OnSignal {
     Return,
 }
 
-/// Connects a command with this program until it ends. A signal that is not forwarded is the error
+/// Attaches this program to a command until it ends. A signal that is not forwarded is the error
 /// [`Kind::Interrupted`]; the command runs on then.
 pub(crate) async fn attach<S: Session>(
     session: &S,
@@ -146,7 +146,7 @@ pub(crate) async fn attach<S: Session>(
     let events = futures_util::stream::unfold(output, async |mut output| Some((output.next().await, output)));
     let input = forward_input(session, stdin);
     let timed_out = Cell::new(false);
-    let limit = enforce(session, timeout, &timed_out);
+    let limit = enforce_timeout(session, timeout, &timed_out);
     tokio::pin!(events, input, limit);
     let (mut input_ended, mut interrupted, mut limit_enforced) = (false, false, false);
     loop {
@@ -161,7 +161,7 @@ pub(crate) async fn attach<S: Session>(
                 result?;
                 input_ended = true;
             }
-            signal = signals.next() => match on_signal.forwarded(signal, &mut interrupted) {
+            signal = signals.next() => match on_signal.signal_to_forward(signal, &mut interrupted) {
                 Some(signal) => session.kill(signal).await?,
                 None => return Err(CommandError::interrupted(signal)),
             },
@@ -179,7 +179,7 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     let Some(stdin) = stdin else { return Ok(()) };
     while let Some(mut data) = stdin.recv().await {
         // All input that is waiting goes into one request.
-        while data.len() + READ <= S::INPUT_MAX
+        while data.len() + READ_MAX <= S::INPUT_MAX
             && let Ok(more) = stdin.try_recv()
         {
             data.extend_from_slice(&more);
@@ -191,8 +191,12 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     session.close_input().await
 }
 
-/// Ends the command when its time is up.
-async fn enforce(session: &impl Session, timeout: Option<Duration>, timed_out: &Cell<bool>) -> Result<()> {
+/// Ends the command after its timeout.
+async fn enforce_timeout(
+    session: &impl Session,
+    timeout: Option<Duration>,
+    timed_out: &Cell<bool>,
+) -> Result<()> {
     let Some(timeout) = timeout else { return Ok(()) };
     tokio::time::sleep(timeout).await;
     timed_out.set(true);
@@ -201,7 +205,7 @@ async fn enforce(session: &impl Session, timeout: Option<Duration>, timed_out: &
 
 impl OnSignal {
     /// Returns the signal for the command; `None` if this program should return.
-    fn forwarded(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
+    fn signal_to_forward(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
         match self {
             Self::Return => None,
             Self::ForwardInterrupt if signal != SIGINT => None,

@@ -9,11 +9,11 @@ use jiff::{Timestamp as Instant, Zoned};
 use workspace_state::Timestamp;
 
 /// Accepted forms of a time, for messages.
-pub(crate) const FORMS: &str =
+pub(crate) const FORMATS: &str =
     "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
 
 /// File with the machine's time zone.
-const LOCAL: &str = "/etc/localtime";
+const LOCALTIME_FILE: &str = "/etc/localtime";
 
 /// Time zone of the user, or of the machine. A lookup by name, for `TZ`, reads the whole directory of zones; the zone of
 /// the machine is one file.
@@ -21,7 +21,7 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
     }
-    let local = fs::read(LOCAL).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
+    let local = fs::read(LOCALTIME_FILE).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
     local.unwrap_or(TimeZone::UTC)
 });
 

@@ -159,7 +159,7 @@ pub(crate) struct Logs {
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMS))
+    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
 /// Copy files and directories into a sandbox or out of it

@@ -75,9 +75,9 @@ fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
 
 /// Returns the compression program of a file, by its magic number.
 fn compression(start: &[u8]) -> Option<&'static str> {
-    const BEGINNINGS: [(&[u8], &str); 4] =
+    const MAGIC_NUMBERS: [(&[u8], &str); 4] =
         [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
-    BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
+    MAGIC_NUMBERS.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, program)| *program)
 }
 
 /// Warns of replaced members; the report lists at most a thousand.

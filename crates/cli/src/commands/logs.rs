@@ -19,7 +19,7 @@ use crate::time;
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Nanoseconds of a millisecond.
-const NANOSECONDS: i64 = 1_000_000;
+const NANOS_PER_MILLI: i64 = 1_000_000;
 /// Default number of lines of all commands.
 const DEFAULT_TAIL: u16 = 100;
 /// Number of newest commands whose output is printed, as on the server.
@@ -125,7 +125,7 @@ async fn one(
 }
 
 fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
-    since.is_none_or(|since| time.saturating_mul(NANOSECONDS) >= since.0)
+    since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }
 
 fn release(context: &mut Context, held: &mut Option<Tail>) -> Result<()> {

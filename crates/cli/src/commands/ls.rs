@@ -63,11 +63,11 @@ impl Lister<'_> {
         }
         let slash = if entry.node.kind() == NodeKind::Directory { "/" } else { "" };
         let name = format!("{}{slash}", quote_path(path));
-        if self.long { self.output.line(long(&name, entry)) } else { self.output.line(name) }
+        if self.long { self.output.line(long_line(&name, entry)) } else { self.output.line(name) }
     }
 }
 
-fn long(name: &str, entry: &Entry) -> String {
+fn long_line(name: &str, entry: &Entry) -> String {
     let (kind, size) = match &entry.node {
         Node::File(file) => ('-', file.size().to_string()),
         Node::Symlink(_) => ('l', "-".to_owned()),

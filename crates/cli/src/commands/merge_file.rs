@@ -25,7 +25,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
 /// Maximum number of conflicts in the exit status: larger statuses are errors.
-const COUNTED: usize = 127;
+const CONFLICTS_MAX: usize = 127;
 
 /// OURS, BASE and THEIRS.
 const VERSIONS: usize = 3;
@@ -122,7 +122,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     if args.union && !args.quiet && !merged.is_resolved() {
         warn_of_union(&path, merged.strategy);
     }
-    Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
+    Ok(Outcome::Exit(u8::try_from(conflicts.min(CONFLICTS_MAX)).unwrap_or(u8::MAX)))
 }
 
 /// Returns the merge rule: command line options override the policy.

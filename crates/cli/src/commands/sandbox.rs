@@ -20,8 +20,8 @@ use crate::text::format_bytes;
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
         SandboxCommand::Ls(args) => {
-            let narrowed = narrowed(args.state.as_deref(), &args.labels)?;
-            let found = with_client(&args.server, async |client| list(client, &narrowed).await)?;
+            let filter_query = filter_query(args.state.as_deref(), &args.labels)?;
+            let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
             super::ps::sandboxes(context, &found, false)
         }
         SandboxCommand::Create(args) => {
@@ -70,7 +70,7 @@ fn show<T: Serialize>(
 }
 
 /// Returns the query that filters sandboxes.
-fn narrowed(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
+fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
     let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
         return Err(CommandError::usage(format!(

@@ -44,10 +44,10 @@ use decision::{Decision, Question, print_patch_safely};
 const LARGE_TREE: u64 = 1_000;
 
 /// Template with the programs of this system.
-const BASE: &str = "base";
+const BASE_TEMPLATE: &str = "base";
 
-/// Hint for other systems.
-const ELSEWHERE: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
+/// Hint for systems without local sandboxes.
+const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     attempt(context, args).map_err(CommandError::not_run)
@@ -56,7 +56,7 @@ pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
 fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
-        return Err(failed.hint(ELSEWHERE));
+        return Err(failed.hint(SERVER_HINT));
     }
     #[cfg(target_os = "linux")]
     if args.template.is_none() {
@@ -222,7 +222,7 @@ impl Trial<'_> {
     fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
         let network = network(self.args.network, &self.args.allowed)?;
         let (template, snapshot) =
-            (self.args.template.clone().unwrap_or_else(|| BASE.to_owned()), Some(before.id));
+            (self.args.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned()), Some(before.id));
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
     }
 

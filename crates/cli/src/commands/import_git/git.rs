@@ -150,7 +150,7 @@ impl CatFile {
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
-            content.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+            content.read_to_end(&mut bytes).map_err(|error| git_failed(&error))?;
             Ok(bytes)
         })
     }
@@ -171,16 +171,16 @@ impl CatFile {
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
             Ok(_) => Err(CommandError::failed("git ended in the middle of an object").hint(FSCK)),
-            Err(error) => Err(broken(&error)),
+            Err(error) => Err(git_failed(&error)),
         }
     }
 
     fn request(&mut self, id: &str, kind: Kind) -> Result<u64> {
         writeln!(self.questions, "{id}")
             .and_then(|()| self.questions.flush())
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| git_failed(&error))?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| broken(&error))?;
+        self.answers.read_line(&mut line).map_err(|error| git_failed(&error))?;
         let mut words = line.trim_end().split(' ').skip(1);
         match (words.next(), words.next().and_then(|size| size.parse().ok())) {
             (Some(found), Some(size)) if found == kind.name() => Ok(size),
@@ -206,6 +206,6 @@ impl Drop for CatFile {
     }
 }
 
-pub(super) fn broken(error: &io::Error) -> CommandError {
+pub(super) fn git_failed(error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot talk to git: {error}")).hint(FSCK)
 }

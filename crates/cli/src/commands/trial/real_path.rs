@@ -49,9 +49,9 @@ use secrets::Secrets;
 use trial_dir::{Phase, TrialDir};
 use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
 
-const PROCESSES: u32 = 32_768;
+const PROCESSES_MAX: u32 = 32_768;
 /// File with the planned writes to the directory.
-const PLAN: &str = "plan.json";
+const PLAN_FILE: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     if let Some(trial_dir) = &args.apply {
@@ -69,7 +69,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     }
     let network = super::network(args.network, &args.allowed)?;
     let trial_dir = TrialDir::new(&directory)?;
-    trial_dir::clear_left(&trial_dir);
+    trial_dir::remove_leftovers(&trial_dir);
     let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
@@ -170,7 +170,7 @@ impl Trial<'_> {
             return error;
         }
         match self.trial_dir.take() {
-            Some(mut trial_dir) => put_aside(&mut trial_dir, error),
+            Some(mut trial_dir) => save_for_apply(&mut trial_dir, error),
             None => error,
         }
     }
@@ -221,7 +221,7 @@ impl Trial<'_> {
             args: self.args.words.iter().map(Into::into).collect(),
             environment,
             terminal: on_terminal.then(screen::size),
-            limits: Limits { processes: Some(PROCESSES), ..Limits::default() },
+            limits: Limits { processes: Some(PROCESSES_MAX), ..Limits::default() },
             egress,
         })
     }
@@ -341,7 +341,7 @@ fn write_changes(
         let identity = trial_dir.note.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
         if checks != Checks::Again {
-            keep::note_before(&target, &mut changes).map_err(|error| failed(&error))?;
+            keep::record_before(&target, &mut changes).map_err(|error| failed(&error))?;
         }
         let started = trial_dir.note.started;
         let writer =
@@ -369,12 +369,12 @@ fn write_changes(
             trial_dir.set_phase(Phase::Running)?;
             Ok(kept)
         }
-        Err(error) => Err(put_aside(trial_dir, error)),
+        Err(error) => Err(save_for_apply(trial_dir, error)),
     }
 }
 
-/// Puts the changes aside for `--apply`, and adds hints to the error.
-fn put_aside(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
+/// Saves the changes for `--apply`, and adds hints to the error.
+fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
     let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
     let error = if trial_dir.note.phase == Phase::Keeping {
         error
@@ -432,7 +432,7 @@ fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
     let new = trial_dir.path.join("plan.new");
     fs::write(&new, serde_json::to_vec(changes)?)?;
     fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, trial_dir.path.join(PLAN))
+    fs::rename(&new, trial_dir.path.join(PLAN_FILE))
 }
 
 /// Writes or drops changes that were put aside, or whose writing was interrupted.
@@ -447,7 +447,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         CommandError::failed(format!("cannot read the changes in {}: {error}", trial_dir.path.display()))
             .hint("its directory `directory/upper` has the changed files")
     };
-    let changes = match fs::read(trial_dir.path.join(PLAN)) {
+    let changes = match fs::read(trial_dir.path.join(PLAN_FILE)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
         // An error came before the plan was written.
         Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.note.phase == Phase::Aside => {

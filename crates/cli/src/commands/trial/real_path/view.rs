@@ -18,7 +18,7 @@ use crate::remote::local_data;
 use crate::text::print_stderr;
 
 /// Directories that are private to the program. Paths below them are only visible if they are mounted.
-const PRIVATE: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
+const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
 /// View of the machine for the program.
 pub(super) struct View {
@@ -69,7 +69,7 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
 }
 
 fn private() -> impl Iterator<Item = PathBuf> {
-    PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok())
+    PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
 /// Creates the view.
@@ -194,9 +194,9 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
         })
         .collect();
     // The directory is a separate filesystem, and git would not search for the repository beyond it.
-    const ACROSS: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
-    if !all.iter().any(|(name, _)| name == ACROSS) {
-        all.push((ACROSS.into(), "1".into()));
+    const DISCOVERY_VARIABLE: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+    if !all.iter().any(|(name, _)| name == DISCOVERY_VARIABLE) {
+        all.push((DISCOVERY_VARIABLE.into(), "1".into()));
     }
     all.push(("PWD".into(), cwd.into()));
     all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));
