@@ -296,7 +296,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
             "the store is on a read-only filesystem: commands that write need a writable one"
         }
         StoreError::Io { source, .. } => io_hint(source),
-        error if error.is_corruption() => "`workspace verify` names every damaged path",
+        error if error.is_corruption() => "`workspace verify` lists every damaged path",
         _ => return None,
     };
     Some(hint.to_owned())

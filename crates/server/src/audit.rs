@@ -1,7 +1,7 @@
 //! Audit log of operations and refused requests, as lines of JSON.
 //!
 //! Recording never blocks: entries go through a bounded channel to a writer thread. Entries that do not fit in the channel
-//! or cannot be written are counted (`audit_lost_total`) and reported in the log of the server. `audit/file.rs` rotates
+//! or cannot be written are counted (`audit_lost_total`) and reported in the server log. `audit/file.rs` rotates
 //! the files.
 
 mod file;
@@ -150,7 +150,7 @@ impl Audit {
 
 fn count_lost(lost: &AtomicU64, entries: u64, reason: &str) {
     let before = lost.fetch_add(entries, Ordering::Relaxed);
-    // Only the first loss and every doubling are logged: a full disk must not flood the log of the server.
+    // Only the first loss and every doubling are logged: a full disk must not flood the server log.
     if before == 0 || before.ilog2() < (before + entries).ilog2() {
         tracing::error!(entries, total = before + entries, reason, "audit entries were lost");
     }

@@ -42,7 +42,7 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
     let mut response = if caller.role == Role::ReadOnly && !is_read_only(&parts) {
-        ApiError::new(error_codes::FORBIDDEN, "this key may only read").into_response()
+        ApiError::new(error_codes::FORBIDDEN, "this key is read-only").into_response()
     } else {
         reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
@@ -85,7 +85,7 @@ fn reserve_memory(app: &App, caller: &Caller, mut response: Response) -> Respons
 
 async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Decision>), ApiError> {
     let Some(key) = key(&parts.headers) else {
-        return Err(unauthorized(app, parts, None, "no key was given"));
+        return Err(unauthorized(app, parts, None, "no key was sent"));
     };
     let hash = hash(key);
     let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {

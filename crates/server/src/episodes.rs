@@ -177,7 +177,7 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
     } else {
         (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
-    let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
+    let message = format!("`{owner}` may have at most {limit} {what}; delete some, or raise {setting}");
     ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
         .detail("setting", setting)

@@ -29,7 +29,7 @@ pub enum StartError {
     Private(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("cannot use the store of snapshots: {0}")]
+    #[error("cannot use the snapshot store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),

@@ -44,8 +44,7 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
 
 pub(super) fn summary(report: &CheckoutReport) -> String {
     if report.up_to_date {
-        return "already checked out; local changes, if any, were left alone (--force undoes them)"
-            .to_owned();
+        return "already checked out; local changes, if any, were kept (--force discards them)".to_owned();
     }
     let resumed = if report.resumed { "finished an interrupted checkout: " } else { "" };
     format!(

@@ -84,7 +84,7 @@ fn compression(start: &[u8]) -> Option<&'static str> {
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(
-            "warning: {} is in the archive more than once; the last one counts",
+            "warning: {} is in the archive more than once; the last one is used",
             quote_path(path)
         ));
     }

@@ -88,7 +88,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
         let failed = CommandError::not_text(format!("`{path}` is not text and cannot be merged"));
         return Err(
-            failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
+            failed.hint("take one side with `--ours` or `--theirs`, or keep OURS with `--type binary`")
         );
     }
     let MergedFile { content, conflicts } =

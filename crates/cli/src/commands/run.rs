@@ -64,7 +64,7 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
     let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
     let outcome = outcome?;
     removed.map_err(|error| {
-        error.hint(format!("`workspace sandbox rm {id}` ends the sandbox, which still exists"))
+        error.hint(format!("the sandbox still exists; `workspace sandbox rm {id}` removes it"))
     })?;
     Ok(outcome)
 }

@@ -74,7 +74,7 @@ fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<Stri
     let mut query = state.map(|state| format!("&state={}", escaped(state))).unwrap_or_default();
     if let Some((name, _)) = labels.iter().find(|(name, value)| format!("{name}{value}").contains(',')) {
         return Err(CommandError::usage(format!(
-            "the label `{name}` has a comma, by which none can be looked for"
+            "cannot filter by the label `{name}`, because it contains a comma"
         ))
         .hint("`workspace --json sandbox ls` has all labels"));
     }

@@ -255,7 +255,7 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> 
     }
     Err(match (failed, apart) {
         (Some((parent, error)), _) => {
-            CommandError::failed(format!("cannot make a directory below {}: {error}", parent.display()))
+            CommandError::failed(format!("cannot create a directory below {}: {error}", parent.display()))
                 .hint(io_hint(&error))
         }
         (None, Some(apart)) => CommandError::failed(format!(

@@ -78,7 +78,7 @@ impl<'a> RemoteCommand<'a> {
                 return Ok(InputState::Closed);
             }
             if let Some(reason) = uncertain(&failure) {
-                let hint = "part of the input may be missing; the command runs on: see `workspace ps`";
+                let hint = "part of the input may be missing; the command keeps running: see `workspace ps`";
                 return Err(CommandError::failed(reason).hint(hint));
             }
             // The server may have accepted the first bytes.

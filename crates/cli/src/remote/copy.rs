@@ -38,7 +38,7 @@ impl SandboxPath {
         }
         for part in typed.split('/').filter(|part| !part.is_empty() && *part != ".") {
             if part == ".." {
-                return Err(CommandError::usage(format!("`{typed}` has a `..`"))
+                return Err(CommandError::usage(format!("`{typed}` contains `..`"))
                     .hint("use a path without `..`; relative paths start in /workspace"));
             }
             parts.push(part);
@@ -259,7 +259,7 @@ fn explain(error: CopyError) -> CommandError {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
         }
-        CopyError::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
+        CopyError::Archive(error) => CommandError::failed(format!("the archive is damaged: {error}"))
             .hint("part of it may have been copied"),
         CopyError::Refused(reason) => CommandError::failed(reason)
             .hint("earlier entries were copied; do not trust the content of this sandbox"),

@@ -144,7 +144,7 @@ impl RequestError {
                     .hint("the server may have been stopped; sandboxes keep running: see `workspace ps`")
             }
             Self::Malformed(why) => {
-                CommandError::failed(format!("cannot parse the response of the server: {why}"))
+                CommandError::failed(format!("cannot parse the server's response: {why}"))
                     .hint("the server may be newer than this command")
             }
             Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
@@ -186,7 +186,7 @@ fn explain_api_error(response: &ApiError) -> CommandError {
     match (response.hint(), &response.request) {
         (Some(hint), _) => error.hint(hint),
         (None, Some(request)) if response.status.is_server_error() => {
-            error.hint(format!("the log of the server has details under {request}"))
+            error.hint(format!("the server log has details under {request}"))
         }
         (None, _) => error.hint(format!("docs/errors.md explains {}", response.name)),
     }

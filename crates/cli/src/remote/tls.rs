@@ -40,7 +40,7 @@ fn refused(error: &io::Error) -> RequestError {
     match cause {
         Some(rustls::Error::InvalidCertificate(_)) => RequestError::Untrusted(error.to_string()),
         Some(rustls::Error::InvalidMessage(_)) => RequestError::Unreachable(
-            "the server does not speak TLS; its URL may begin with http://".to_owned(),
+            "the server does not support TLS; its URL may start with http://".to_owned(),
         ),
         _ => RequestError::Unreachable(error.to_string()),
     }

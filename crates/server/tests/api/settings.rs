@@ -65,7 +65,7 @@ fn all_errors_are_reported_at_once() {
         "DEFAULT_MEMORY is `2 apples`; allowed: a size such as 512m or 2g (units k, m, g, t)",
         "RUNTIME is `podman`; allowed: embedded, docker or oci",
         "API_KEY is not valid (its value is not shown); allowed: 16 to 200 visible ASCII characters",
-        "AUDIT_REDACT is `(`; allowed: regular expressions, one a line",
+        "AUDIT_REDACT is `(`; allowed: regular expressions, one per line",
         "the settings file has no setting `api_prt`; did you mean `api_port`?",
         "TLS_CERT is `relative`; allowed: an absolute path",
         "max_disk is a table",

@@ -170,7 +170,7 @@ impl CatFile {
         let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
-            Ok(_) => Err(CommandError::failed("git ended in the middle of an object").hint(FSCK)),
+            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK)),
             Err(error) => Err(git_failed(&error)),
         }
     }
@@ -207,5 +207,5 @@ impl Drop for CatFile {
 }
 
 pub(super) fn git_failed(error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot talk to git: {error}")).hint(FSCK)
+    CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK)
 }

@@ -191,7 +191,7 @@ impl CommitImport<'_, '_> {
             None => {
                 // An entry of the parent commit must not stay.
                 self.remove(path)?;
-                let reason = "a symlink that points nowhere possible";
+                let reason = "a symlink with an invalid target";
                 self.importer.skipped.insert(SkippedEntry { path: path.to_vec(), reason });
                 Ok(())
             }

@@ -109,7 +109,7 @@ impl TrialDir {
         }
         let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
-                .hint("another `workspace try` uses it; wait until it has ended")
+                .hint("another `workspace try` uses it; wait until it exits")
         })?;
         Ok(Self { path, note, _lock: lock })
     }

@@ -179,7 +179,7 @@ fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Resu
     let layer = trial_dir.home_layer(home, directory)?;
     if layer.is_none() {
         print_stderr(
-            "note: your home directory is read-only, because there is no directory outside of it for changes; set TMPDIR to one",
+            "note: your home directory is read-only, because there is no directory outside it for changes; set TMPDIR to one",
         );
     }
     Ok(layer)
