@@ -137,7 +137,7 @@ impl Trial<'_> {
             }
             Decision::Drop => false,
         };
-        let outcome = super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }

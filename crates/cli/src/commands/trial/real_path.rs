@@ -157,7 +157,7 @@ impl Trial<'_> {
             Ok(Decision::Drop) => false,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let outcome = super::super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
