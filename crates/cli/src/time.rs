@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_the_epoch_is_shown_too() {
+    fn a_time_before_the_epoch_is_formatted() {
         assert_eq!(rfc3339(Timestamp(-1)), "1969-12-31T23:59:59.999999999Z");
     }
 }

@@ -393,7 +393,7 @@ fn with_prefix(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let matching = names.filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        name.starts_with(beginning) && !name.ends_with(".pub")
+        name.starts_with(prefix) && !name.ends_with(".pub")
     });
     matching.map(|entry| entry.path()).collect()
 }
