@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::snapshots::EntryKind;
 
-/// Options of a comparison. `insight` and `patch` exclude each other.
+/// Options of a comparison. `insight` and `patch` are mutually exclusive.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -20,7 +20,7 @@ pub struct DiffQuery {
     /// Returns a unified diff for `git apply` (`text/x-diff`) instead of JSON. Default: false.
     #[serde(default)]
     pub patch: bool,
-    /// Maximum number of differences, in the order of paths. Default: 1000.
+    /// Maximum number of differences, ordered by path. Default: 1000.
     #[param(minimum = 1, maximum = 10000)]
     pub limit: Option<usize>,
 }
@@ -43,7 +43,7 @@ pub struct Diff {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub notes: Option<Vec<RiskNote>>,
-    /// Differences in the order of paths, at most `limit`.
+    /// Differences, ordered by path, at most `limit`.
     pub entries: Vec<Difference>,
     /// Number of all differences, including those beyond `limit`.
     pub total: usize,
@@ -153,7 +153,7 @@ pub struct DiffTotals {
     pub modified: u64,
     /// Number of entries whose kind changed.
     pub type_changed: u64,
-    /// Number of entries of which only permission bits or attributes changed.
+    /// Number of entries with changes only in permission bits or attributes.
     pub mode_changed: u64,
     /// Number of renamed files and directories. A directory counts once.
     pub renamed: u64,

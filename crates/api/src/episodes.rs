@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 pub struct CreateEpisode {
     /// Id of the snapshot that the step resulted in.
     pub snapshot: String,
-    /// Id of the previous step. Leave it out to start a search.
+    /// Id of the previous step. Omit it to start a search.
     pub parent: Option<String>,
     /// Action of the step. `action` and `data` have at most 64 KiB of JSON together.
     pub action: String,
@@ -19,11 +19,11 @@ pub struct CreateEpisode {
     pub reward: f64,
     /// Number of visits. Default: 1.
     pub visits: Option<u64>,
-    /// Data of your own, stored with the step. `action` and `data` have at most 64 KiB of JSON together.
+    /// Your own data, stored with the step. `action` and `data` have at most 64 KiB of JSON together.
     #[schema(value_type = Option<Object>)]
     pub data: Option<Map<String, Value>>,
     /// Stores the insight diff between the snapshots of the parent and of this step. Entries beyond 64 KiB of JSON
-    /// are left out. Default: false.
+    /// are omitted. Default: false.
     #[serde(default)]
     pub insight: bool,
 }
@@ -59,14 +59,14 @@ pub struct Episode {
 /// Steps from the start of a search to one of its steps.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EpisodePath {
-    /// Steps, the earliest first. Steps whose snapshots were removed are left out.
+    /// Steps, earliest first. Steps whose snapshots were removed are omitted.
     pub items: Vec<Episode>,
     /// Value of `cursor` for the steps before these. Absent if these begin at the start of the search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// Part of a path.
+/// Query parameters of the path to a step.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -82,11 +82,11 @@ pub struct EpisodePathQuery {
 /// Page of steps.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct EpisodeList {
-    /// Steps, the oldest first. Steps whose snapshots were removed are left out.
+    /// Steps, oldest first. Steps whose snapshots were removed are omitted.
     pub items: Vec<Episode>,
-    /// Number of steps on all pages, including those left out.
+    /// Number of steps on all pages, including omitted ones.
     pub total: usize,
-    /// Page number, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
     /// Maximum number of steps per page.
     pub limit: u32,
@@ -101,11 +101,11 @@ pub struct EpisodeList {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EpisodeChildrenQuery {
-    /// Page number, from 1. Default: 1. Entries move between pages when steps are added or removed; use `cursor` to
-    /// avoid that.
+    /// Page number, starting at 1. Default: 1. Entries move between pages when steps are added or removed; use `cursor`
+    /// to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page. Excludes `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
     /// Maximum number of steps per page. Default: 100.
     #[param(minimum = 1, maximum = 1000)]

@@ -45,7 +45,7 @@ impl fmt::Display for CommandEventKind {
     }
 }
 
-/// Event of a command. `exit` and `error` are the last event of a stream.
+/// Event of a command. `exit` or `error` is the last event of a stream.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandEvent<'a> {
@@ -72,13 +72,13 @@ pub struct CommandEvent<'a> {
     /// Offset of the first byte after the dropped ones. Only in `gap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// Exit code; 128 + n if signal n ended the command. Only in `exit` and `error`.
+    /// Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// True if the timeout ended the command. Only in `exit` and `error`.
+    /// True if the command was killed by its timeout. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed_out: Option<bool>,
-    /// Reason for which the command could not be started. Only in `error`.
+    /// Reason why the command could not be started. Only in `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.
@@ -86,7 +86,7 @@ pub struct CommandEvent<'a> {
 }
 
 impl<'a> CommandEvent<'a> {
-    /// Creates an event that has nothing but its kind, command and time.
+    /// Creates an event with only its kind, command id and timestamp set.
     pub fn new(kind: CommandEventKind, command_id: &'a str, timestamp: i64) -> Self {
         Self {
             kind,

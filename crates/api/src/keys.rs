@@ -26,8 +26,7 @@ impl KeyRole {
     }
 }
 
-/// Limits of a key, instead of those in the settings of the server. An admin key has only the rate limits that are
-/// set here.
+/// Limits of a key. They override the settings of the server. An admin key has only the rate limits that are set here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyLimits {
@@ -61,12 +60,12 @@ pub struct CreateKey {
     /// Display name. Need not be unique.
     #[schema(max_length = 100, min_length = 1)]
     pub name: String,
-    /// Owner (tenant) to whose sandboxes and snapshots the key gives access. Keys of the same owner share them.
+    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them.
     #[schema(max_length = 100, min_length = 1)]
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
-    /// Limits that differ from the settings of the server.
+    /// Limits that override the settings of the server.
     #[serde(default)]
     pub limits: KeyLimits,
 }
@@ -79,11 +78,11 @@ pub struct Key {
     pub id: String,
     /// Display name.
     pub name: String,
-    /// Owner to whose sandboxes and snapshots the key gives access.
+    /// Owner whose sandboxes and snapshots the key can access.
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
-    /// Limits that differ from the settings of the server.
+    /// Limits that override the settings of the server.
     pub limits: KeyLimits,
     /// Creation time.
     #[schema(format = DateTime)]
@@ -106,6 +105,6 @@ pub struct NewKey {
 /// List of all keys.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct KeyList {
-    /// Keys, the oldest first, including revoked ones.
+    /// Keys, oldest first, including revoked ones.
     pub items: Vec<Key>,
 }

@@ -28,8 +28,8 @@ pub struct RunCommand {
     /// Responds as soon as the command has started, only with its id. Default: false.
     #[serde(default)]
     pub background: bool,
-    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The result has less if all responses of the
-    /// owner that wait to be sent would exceed 128 MiB. `truncated` is true if output was cut off.
+    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The result is shorter if the
+    /// owner's unsent responses would exceed 128 MiB in total. `truncated` is true if output was cut off.
     #[schema(maximum = 67108864)]
     pub max_output_size: Option<u64>,
     /// Keeps stdin open for requests to `stdin`. Otherwise stdin is empty. Default: false.
@@ -60,7 +60,7 @@ pub enum Overflow {
 pub struct CommandResult {
     /// Id of the command.
     pub command_id: String,
-    /// Exit code; 128 + n if signal n ended the command.
+    /// Exit code; 128 + n if the command was killed by signal n.
     pub exit_code: i32,
     /// Stdout as text. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub stdout: String,
@@ -72,7 +72,7 @@ pub struct CommandResult {
     /// Stderr in base64. Only present if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_base64: Option<String>,
-    /// True if output was cut off. `GET …/process/{command}/output` returns all output that is kept.
+    /// True if output was cut off. `GET …/process/{command}/output` returns all retained output.
     pub truncated: bool,
 }
 
@@ -94,13 +94,13 @@ pub struct Command {
     pub command: String,
     /// True if the command line is longer than `command`.
     pub command_truncated: bool,
-    /// Working directory; null if the request did not give one.
+    /// Working directory; null if the request did not set one.
     pub cwd: Option<String>,
     /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
     pub state: String,
     /// Exit code; null while the command runs.
     pub exit_code: Option<i64>,
-    /// True if the timeout ended the command.
+    /// True if the command was killed by its timeout.
     pub timed_out: bool,
     /// Start time.
     #[schema(format = DateTime)]
@@ -113,11 +113,11 @@ pub struct Command {
 /// List of commands of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CommandList {
-    /// Commands, the newest first.
+    /// Commands, newest first.
     pub items: Vec<Command>,
 }
 
-/// Size of a list of commands.
+/// Query parameters of the list of commands.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -137,7 +137,7 @@ pub struct KillCommand {
     pub signal: Option<i32>,
 }
 
-/// Input for the stdin of a command. `data` and `dataBase64` exclude each other.
+/// Input for the stdin of a command. `data` and `dataBase64` are mutually exclusive.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"data": "hello\n", "close": true}))]
@@ -153,7 +153,7 @@ pub struct CommandInput {
     pub close: bool,
 }
 
-/// Start of a stream of output.
+/// Query parameters of a command's output.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -174,13 +174,13 @@ pub struct Process {
     pub command_id: String,
     /// True if that command has exited and left the process behind.
     pub left: bool,
-    /// Command line: arguments separated by spaces. Long ones are cut off.
+    /// Command line: arguments separated by spaces. Long command lines are truncated.
     pub arguments: String,
 }
 
 /// List of processes of a sandbox.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProcessList {
-    /// Processes in the order of PIDs.
+    /// Processes, ordered by PID.
     pub items: Vec<Process>,
 }

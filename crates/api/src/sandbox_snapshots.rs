@@ -115,7 +115,7 @@ pub struct ForkSandbox {
     #[schema(minimum = 1, maximum = 1000)]
     pub count: u32,
     /// Lifetime of the new sandboxes in seconds. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600).
-    /// `timeout_seconds` is accepted, too.
+    /// `timeout_seconds` is also accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
@@ -153,7 +153,7 @@ pub struct ForkSandboxResult {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxChanges {
-    /// Id of the snapshot with which the workspace is compared; null if the workspace started empty.
+    /// Id of the snapshot that the workspace is compared with; null if the workspace started empty.
     pub base: Option<String>,
     /// Differences between the base and the workspace.
     #[serde(flatten)]

@@ -20,17 +20,17 @@ pub struct CreateSandbox {
     /// Environment variables of all commands in the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// Refuses the request with `SANDBOX_NAME_TAKEN` if the owner already has a sandbox with this name. Default:
-    /// false. `unique_name` is accepted, too.
+    /// Fails with `SANDBOX_NAME_TAKEN` if the owner already has a sandbox with this name. Default:
+    /// false. `unique_name` is also accepted.
     #[serde(default, alias = "unique_name", skip_serializing_if = "std::ops::Not::not")]
     pub unique_name: bool,
     /// Lifetime in seconds, after which the sandbox is deleted. At most `MAX_SANDBOX_LIFETIME` of the server, else
-    /// `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600). `timeout_seconds` is accepted,
-    /// too.
+    /// `LIFETIME_EXCEEDED`. Default: `DEFAULT_SANDBOX_TIMEOUT` of the server (3600). `timeout_seconds` is also
+    /// accepted.
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
-    /// Resource limits. The defaults of the server apply to fields that are left out.
+    /// Resource limits. The defaults of the server apply to fields that are omitted.
     #[serde(default)]
     pub resources: Resources,
     /// Network access. Default: `none`.
@@ -38,7 +38,7 @@ pub struct CreateSandbox {
     pub network: NetworkChoice,
     /// Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
     /// (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed except the
-    /// machine itself and the ranges in `EGRESS_DENY` of the server. `egress_allow` is accepted, too.
+    /// machine itself and the ranges in `EGRESS_DENY` of the server. `egress_allow` is also accepted.
     #[serde(default, alias = "egress_allow", skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["pypi.org", "*.pythonhosted.org", "10.1.0.0/16"]), min_items = 1, max_items = 256)]
     pub egress_allow: Option<Vec<String>>,
@@ -51,7 +51,7 @@ pub struct CreateSandbox {
     /// Provider of the workspace: `overlay`, `clone` or `copy`. Default: chosen by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Time at which the files of the snapshot are written to disk: `full` (before the sandbox runs), `lazy` (never;
+    /// Mode of writing the snapshot's files to disk: `full` (before the sandbox runs), `lazy` (never;
     /// files are loaded when they are read) or `auto` (small trees before, large trees in the background). Default:
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub enum NetworkChoice {
     Egress,
 }
 
-/// Requested resource limits. The defaults of the server apply to fields that are left out.
+/// Requested resource limits. The defaults of the server apply to fields that are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
@@ -158,18 +158,18 @@ pub struct ResourceLimits {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListSandboxesQuery {
-    /// Page number, from 1. Default: 1. Entries move between pages when sandboxes are created or deleted; use
+    /// Page number, starting at 1. Default: 1. Entries move between pages when sandboxes are created or deleted; use
     /// `cursor` to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page. Excludes `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
     /// Maximum number of sandboxes per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
     /// Filter by state: `starting`, `running`, `stopping`, `stopped` or `error`.
     pub state: Option<String>,
-    /// Filter by the start of the name. `namePrefix` is accepted, too.
+    /// Filter by the start of the name. `namePrefix` is also accepted.
     #[serde(alias = "namePrefix")]
     pub name_prefix: Option<String>,
     /// Filter by labels, all of which must match: `name=value,name=value`.
@@ -179,11 +179,11 @@ pub struct ListSandboxesQuery {
 /// Page of sandboxes.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SandboxList {
-    /// Sandboxes, the newest first.
+    /// Sandboxes, newest first.
     pub items: Vec<Sandbox>,
     /// Number of sandboxes on all pages.
     pub total: u64,
-    /// Page number, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
     /// Maximum number of sandboxes per page.
     pub limit: u32,
@@ -206,7 +206,7 @@ pub struct UpdateSandbox {
 #[into_params(parameter_in = Query)]
 pub struct DeleteSandboxQuery {
     /// Keeps the workspace as a snapshot; with an admin key, as a directory on the server if the provider made one.
-    /// Default: false. `keepWorkspace` is accepted, too.
+    /// Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,
 }
@@ -233,7 +233,7 @@ pub struct BatchDelete {
     /// Ids of the sandboxes.
     #[schema(min_items = 1, max_items = 1000)]
     pub ids: Vec<String>,
-    /// Keeps the workspaces as snapshots. Default: false. `keep_workspace` is accepted, too.
+    /// Keeps the workspaces as snapshots. Default: false. `keep_workspace` is also accepted.
     #[serde(default, alias = "keep_workspace")]
     pub keep_workspace: bool,
 }
@@ -252,7 +252,7 @@ pub struct BatchDeleteResult {
 pub struct BatchFailure {
     /// Id of the sandbox.
     pub id: String,
-    /// Error message for people.
+    /// Human-readable error message.
     pub error: String,
 }
 
@@ -285,7 +285,7 @@ pub struct LogsQuery {
 pub struct Logs {
     /// Lines of stdout and stderr of all commands, ordered by time.
     pub logs: String,
-    /// True if earlier lines were left out.
+    /// True if earlier lines were omitted.
     pub truncated: bool,
 }
 
@@ -299,7 +299,7 @@ pub struct SandboxStats {
     pub cpu: CpuStats,
     /// Memory usage.
     pub memory: MemoryStats,
-    /// Disk usage of the workspace and of kept output.
+    /// Disk usage of the workspace and of retained output.
     pub disk: DiskStats,
     /// Network usage. Not measured yet: always 0.
     pub network: NetworkStats,
@@ -330,7 +330,7 @@ pub struct MemoryStats {
     pub percent: f64,
 }
 
-/// Disk usage of the workspace and of the kept output of commands.
+/// Disk usage of the workspace and of the retained output of commands.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskStats {
@@ -340,7 +340,7 @@ pub struct DiskStats {
     /// files.
     #[schema(format = DateTime)]
     pub measured_at: String,
-    /// Bytes of kept output, included in `usage`.
+    /// Bytes of retained output, included in `usage`.
     pub output: u64,
     /// Maximum disk space in bytes. Absent if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -15,9 +15,9 @@ pub struct Snapshot {
     pub id: String,
     /// Hash of the tree. Equal trees have equal hashes.
     pub tree: String,
-    /// Ids of the snapshots from which it was made.
+    /// Ids of the snapshots that it was created from.
     pub parents: Vec<String>,
-    /// Author; for snapshots made over HTTP, the owner of the key.
+    /// Author; for snapshots created over HTTP, the owner of the key.
     pub author: String,
     /// Message, which may be empty.
     pub message: String,
@@ -33,11 +33,11 @@ pub struct Snapshot {
 /// Page of snapshots.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotList {
-    /// Snapshots, the newest first.
+    /// Snapshots, newest first.
     pub items: Vec<Snapshot>,
     /// Number of snapshots on all pages.
     pub total: usize,
-    /// Page number, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
     /// Maximum number of snapshots per page.
     pub limit: u32,
@@ -50,16 +50,16 @@ pub struct SnapshotList {
 #[derive(Debug, Clone, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListSnapshotsQuery {
-    /// Page number, from 1. Default: 1. Entries move between pages when snapshots are created or deleted; use
+    /// Page number, starting at 1. Default: 1. Entries move between pages when snapshots are created or deleted; use
     /// `cursor` to avoid that.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
-    /// `next` of the previous page. Excludes `page`.
+    /// `next` of the previous page. Cannot be combined with `page`.
     pub cursor: Option<String>,
     /// Maximum number of snapshots per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Filter by a label: `name=value`. Several parameters must all match.
+    /// Filter by a label: `name=value`. If it is repeated, all must match.
     #[param(value_type = Option<Vec<String>>)]
     pub label: Vec<String>,
     /// Filter by the id of a parent.
@@ -75,12 +75,12 @@ pub struct UploadSnapshotQuery {
     /// Message of the snapshot.
     #[param(value_type = Option<String>)]
     pub message: String,
-    /// Label of the snapshot: `name=value`. May be given several times.
+    /// Label of the snapshot: `name=value`. May be repeated.
     #[param(value_type = Option<Vec<String>>)]
     pub label: Vec<String>,
 }
 
-/// Snapshot that was made from an archive, and a summary of the archive.
+/// Snapshot that was created from an archive, and a summary of the archive.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadSnapshotResult {
@@ -99,7 +99,7 @@ pub struct UploadSnapshotResult {
     pub skipped: Vec<SkippedEntry>,
     /// Number of all members that a snapshot cannot contain.
     pub skipped_count: u64,
-    /// Paths that are in the archive more than once, of which the last member was used. At most 1000.
+    /// Paths that are in the archive more than once; the last member was used. At most 1000.
     pub replaced: Vec<String>,
     /// Number of all paths that are in the archive more than once.
     pub replaced_count: u64,
@@ -110,7 +110,7 @@ pub struct UploadSnapshotResult {
 pub struct SkippedEntry {
     /// Path. A path that is not plain text is in double quotes with C escapes.
     pub path: String,
-    /// Reason for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 
@@ -119,7 +119,7 @@ pub struct SkippedEntry {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// Page number, from 1. Default: 1.
+    /// Page number, starting at 1. Default: 1.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
     /// Maximum number of entries per page. Default: 100.
@@ -173,7 +173,7 @@ pub struct TreeListing {
     pub items: Option<Vec<TreeEntry>>,
     /// Number of entries of the directory.
     pub total: u64,
-    /// Page number, from 1.
+    /// Page number, starting at 1.
     pub page: u32,
     /// Maximum number of entries per page.
     pub limit: u32,

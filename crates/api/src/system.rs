@@ -19,10 +19,10 @@ pub struct ServerInfo {
     pub key: String,
 }
 
-/// Paths on this server. All but `metrics` need no key.
+/// Paths on this server. Only `metrics` requires a key.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ServerLinks {
-    /// API browser, a page.
+    /// API browser (HTML).
     #[schema(example = "/api/docs")]
     pub docs: String,
     /// OpenAPI document.
@@ -34,7 +34,7 @@ pub struct ServerLinks {
     /// Readiness.
     #[schema(example = "/ready")]
     pub ready: String,
-    /// Metrics for Prometheus; needs an admin key.
+    /// Metrics for Prometheus; requires an admin key.
     #[schema(example = "/metrics")]
     pub metrics: String,
 }
@@ -65,7 +65,7 @@ pub struct ReadinessCheck {
     pub name: String,
     /// True if the check passed.
     pub ok: bool,
-    /// Details for people. Anyone can read them.
+    /// Human-readable details. Anyone can read them.
     pub message: String,
 }
 

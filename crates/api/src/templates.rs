@@ -12,14 +12,14 @@ pub struct Template {
     pub name: String,
     /// Description in one line.
     pub description: String,
-    /// Search words.
+    /// Keywords.
     pub tags: Vec<String>,
     /// Size on disk in bytes; null if the template is not present.
     pub size: Option<u64>,
     /// Time at which the template was imported or its image was built; null if it is not known.
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
-    /// True if the template is on this machine and can be used at once.
+    /// True if the template is on this machine and can be used immediately.
     pub present: bool,
     /// Command that fetches the template. Only present if the template is not.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -37,7 +37,7 @@ pub struct OpenTerminal {
 pub struct Terminal {
     /// Id of the terminal.
     pub id: String,
-    /// URL of the WebSocket of the terminal. Connecting to it needs a key of the same owner.
+    /// URL of the WebSocket of the terminal. Connecting to it requires a key of the same owner.
     pub websocket_url: String,
 }
 
@@ -58,7 +58,7 @@ pub struct ResizeTerminal {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ConnectTerminalQuery {
-    /// Offset of the first byte of output. Default: the start of the kept output.
+    /// Offset of the first byte of output. Default: the start of the retained output.
     pub from: Option<u64>,
     /// Sends output as binary messages instead of base64 in JSON. Default: false.
     #[serde(default)]
@@ -106,7 +106,7 @@ pub enum TerminalEvent<'a> {
     Pong,
     /// A message of the client could not be processed.
     Error {
-        /// Explanation for people.
+        /// Human-readable message.
         message: Cow<'a, str>,
     },
 }

@@ -76,7 +76,7 @@ impl Catalog {
         self.database.close().await;
     }
 
-    /// Returns whether several servers, each with a store of its own, can use the database.
+    /// Returns whether several servers, each with its own store, can use the database.
     pub fn can_be_shared(&self) -> bool {
         self.database.kind() == Kind::Postgres
     }

@@ -131,7 +131,7 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2"));
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the ids of the newest commands of a sandbox, at most `limit`, newest first.
@@ -168,7 +168,7 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
         let select = select.text("sandbox_id", sandbox_id);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 }
 
@@ -212,7 +212,7 @@ pub(crate) async fn finish(
 
 async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Command>> {
     let select = Statement::new(select!("WHERE id = $1"));
-    select.text("id", id).optional(connection).await?.map(read).transpose()
+    select.text("id", id).optional(connection).await?.map(from_row).transpose()
 }
 
 /// Returns the part of a text that is stored: one character more than is returned, to show that there is
@@ -227,7 +227,7 @@ fn truncated(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-fn read(row: AnyRow) -> Result<Command> {
+fn from_row(row: AnyRow) -> Result<Command> {
     let row = Row(row);
     let stored = row.text("command")?;
     let command = truncated(&stored, COMMAND_SHOWN_MAX).to_owned();

@@ -42,8 +42,8 @@ impl CommandClaims<'_> {
         let inserted = insert.text("command_id", &command.id).number(now()).run(&mut transaction).await;
         if inserted.map_err(|error| error.or_not_found("sandbox", &command.sandbox_id))? == 0 {
             let found = find(&mut transaction, claim, &command.sandbox_id).await?;
-            let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-            return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(lost)? });
+            let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
+            return Ok(CommandInsertion::Existing { command_id: found.ok_or_else(missing)? });
         }
         command::insert(&mut transaction, command).await?;
         transaction.commit().await?;
@@ -64,7 +64,7 @@ impl CommandClaims<'_> {
         Ok(())
     }
 
-    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
+    /// Deletes claims created before `time`, in milliseconds since 1970. Returns their number.
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM command_claims WHERE created_at < $1");
         delete.number(time).run(&mut *self.database.connection().await?).await
@@ -78,7 +78,7 @@ async fn find(connection: &mut AnyConnection, claim: &NewClaim, sandbox_id: &str
     let select = select.text("sandbox_id", sandbox_id).text("owner", &claim.owner).text("key", &claim.key);
     let Some(row) = select.optional(connection).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
-        return Err(CatalogError::OtherRequest { key: claim.key.clone() });
+        return Err(CatalogError::IdempotencyConflict { key: claim.key.clone() });
     }
     row.text("command_id").map(Some)
 }

@@ -1,4 +1,4 @@
-//! Table `episodes`: owners of episodes. Their content is in the store of a server.
+//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -42,7 +42,7 @@ pub struct EpisodeUsage {
 pub enum EpisodeInsertion {
     /// The episode is in the table.
     Done,
-    /// The episode would exceed the limit and was not inserted. Has the current usage of its owner.
+    /// The episode would exceed the limit and was not inserted. Contains the owner's current usage.
     OverLimit(EpisodeUsage),
 }
 
@@ -53,7 +53,7 @@ pub struct Episodes<'c> {
 }
 
 impl Episodes<'_> {
-    /// Inserts an episode, if its owner stays within `limit`; a second time has no effect.
+    /// Inserts an episode, if its owner stays within `limit`. Inserting it again has no effect.
     pub async fn insert(
         &self,
         new: &NewEpisode<'_>,
@@ -91,8 +91,8 @@ impl Episodes<'_> {
         usage(&mut *self.database.connection().await?, owner).await
     }
 
-    /// Returns ids of episodes in the store of a server that are greater than `cursor`, sorted, at most
-    /// `limit`.
+    /// Returns at most `limit` ids greater than `cursor` of episodes in the store of a server, in ascending
+    /// order.
     pub async fn ids_of_server(&self, server: &str, cursor: &str, limit: u32) -> Result<Vec<String>> {
         let select =
             Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
@@ -101,13 +101,13 @@ impl Episodes<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Returns those of the ids that belong to the owner.
+    /// Returns the subset of `ids` that belongs to the owner.
     pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
         owned_ids(self.database, "episodes", owner, ids).await
     }
 
-    /// Deletes episodes of all owners. With `server`, only those in the store of that server, or of a server
-    /// that was not recorded.
+    /// Deletes episodes of all owners. With `server`, only those in the store of that server, and those
+    /// whose server is unknown.
     pub async fn remove(&self, server: Option<&str>, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
@@ -118,7 +118,7 @@ impl Episodes<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("DELETE FROM episodes WHERE {of_server} id IN ({ids}) RETURNING owner, bytes");
             let mut transaction = self.database.begin().await?;
-            let removed = Statement::with(&sql, parameters).all(&mut transaction).await?;
+            let removed = Statement::with_parameters(&sql, parameters).all(&mut transaction).await?;
             subtract_usage(&mut transaction, removed).await?;
             transaction.commit().await?;
         }

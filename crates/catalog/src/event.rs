@@ -11,12 +11,12 @@ use crate::row::Row;
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
 
-/// Maximum number of events kept per sandbox: many times as many as a typical life cycle produces.
+/// Maximum number of events kept per sandbox, far more than a typical sandbox produces.
 const SANDBOX_EVENTS_MAX: i64 = 1_000;
 /// Maximum number of events kept in total.
 const TOTAL_EVENTS_MAX: i64 = 1_000_000;
 /// Old events deleted per statement, so that other statements can run in between.
-const DELETE_BATCH: i64 = 10_000;
+const DELETE_BATCH_SIZE: i64 = 10_000;
 
 string_enum! {
     /// Type of an event.
@@ -73,7 +73,7 @@ pub struct Events<'c> {
 }
 
 impl Events<'_> {
-    /// Inserts an event that belongs to no change of a sandbox. Returns its sequence number.
+    /// Inserts an event that is not part of a change of a sandbox. Returns its sequence number.
     pub async fn insert(&self, sandbox_id: Option<&str>, event: &NewEvent) -> Result<i64> {
         let mut transaction = self.database.begin().await?;
         let sequence = insert(&mut transaction, sandbox_id, event).await?;
@@ -81,7 +81,7 @@ impl Events<'_> {
         Ok(sequence)
     }
 
-    /// Deletes events from before `time`, in milliseconds since 1970. Returns their number.
+    /// Deletes events created before `time`, in milliseconds since 1970. Returns their number.
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let mut deleted = 0;
         loop {
@@ -89,7 +89,7 @@ impl Events<'_> {
                 "DELETE FROM events WHERE sequence IN
                  (SELECT sequence FROM events WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
             );
-            let delete = delete.number(time).number(DELETE_BATCH);
+            let delete = delete.number(time).number(DELETE_BATCH_SIZE);
             match delete.run(&mut *self.database.connection().await?).await? {
                 0 => return Ok(deleted),
                 count => deleted += count,
@@ -105,7 +105,7 @@ impl Events<'_> {
         );
         let rows =
             select.number(sequence).number(limit.into()).all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(read).collect()
+        rows.into_iter().map(from_row).collect()
     }
 }
 
@@ -142,7 +142,7 @@ async fn delete_oldest(connection: &mut AnyConnection, sandbox: Option<&str>, ne
     Ok(())
 }
 
-fn read(row: AnyRow) -> Result<Event> {
+fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
     Ok(Event {
         sequence: row.number("sequence")?,

@@ -8,7 +8,7 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// Idempotency key of a request.
+/// Idempotency key to claim, and the request that it identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewClaim {
     /// Key that the client sends with each attempt. Keys are scoped to an owner.
@@ -24,7 +24,7 @@ pub struct NewClaim {
 pub(crate) enum Claim {
     /// First request with this key: create the sandbox.
     New,
-    /// Repeated request. The sandbox of the first request may still be in creation.
+    /// Repeated request. The sandbox of the first request may not be ready yet.
     Existing { sandbox_id: String },
 }
 
@@ -36,20 +36,20 @@ pub struct Idempotency<'c> {
 }
 
 impl Idempotency<'_> {
-    /// Returns the sandbox of an earlier request with the same key and content, which may still be in
-    /// creation.
+    /// Returns the sandbox of an earlier request with the same key and content, which may not be
+    /// ready yet.
     pub async fn find(&self, claim: &NewClaim) -> Result<Option<String>> {
         find(&mut *self.database.connection().await?, claim).await
     }
 
-    /// Deletes the claim of a request that failed, so that it can be repeated.
+    /// Deletes the claim of a request that failed, so that the client can retry.
     pub async fn release(&self, sandbox_id: &str) -> Result<()> {
         let delete = Statement::new("DELETE FROM idempotency WHERE sandbox_id = $1");
         delete.text("sandbox_id", sandbox_id).run(&mut *self.database.connection().await?).await?;
         Ok(())
     }
 
-    /// Deletes claims from before `time`, in milliseconds since 1970. Returns their number.
+    /// Deletes claims created before `time`, in milliseconds since 1970. Returns their number.
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
         let delete = Statement::new("DELETE FROM idempotency WHERE created_at < $1");
         delete.number(time).run(&mut *self.database.connection().await?).await
@@ -73,8 +73,8 @@ pub(crate) async fn claim(
         return Ok(Claim::New);
     }
     let sandbox_id = find(connection, claim).await?;
-    let lost = || CatalogError::NotFound { what: "claim", id: claim.key.clone() };
-    Ok(Claim::Existing { sandbox_id: sandbox_id.ok_or_else(lost)? })
+    let missing = || CatalogError::NotFound { what: "idempotency key", id: claim.key.clone() };
+    Ok(Claim::Existing { sandbox_id: sandbox_id.ok_or_else(missing)? })
 }
 
 async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option<String>> {
@@ -83,7 +83,7 @@ async fn find(connection: &mut AnyConnection, claim: &NewClaim) -> Result<Option
     let select = select.text("owner", &claim.owner).text("key", &claim.key);
     let Some(row) = select.optional(connection).await?.map(Row) else { return Ok(None) };
     if row.text("request_hash")? != claim.request_hash {
-        return Err(CatalogError::OtherRequest { key: claim.key.clone() });
+        return Err(CatalogError::IdempotencyConflict { key: claim.key.clone() });
     }
     row.text("sandbox_id").map(Some)
 }

@@ -67,7 +67,7 @@ pub struct Sandbox {
     pub owner: String,
     /// Current state.
     pub state: State,
-    /// Reason of the current state, for people.
+    /// Human-readable reason of the current state.
     pub state_reason: Option<String>,
     /// Template of the root filesystem.
     pub template: String,
@@ -75,7 +75,7 @@ pub struct Sandbox {
     pub runtime: String,
     /// Network mode.
     pub network: String,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: String,
@@ -114,7 +114,7 @@ pub struct Change {
     pub state: Option<State>,
     /// New reason. A new state without a reason clears the old reason.
     pub state_reason: Option<String>,
-    /// Handle with which the runtime finds the processes after a restart of the server.
+    /// Handle that the runtime uses to find the processes after a restart of the server.
     pub process: Option<Value>,
     /// Path of the workspace directory.
     pub workspace_path: Option<String>,
@@ -179,15 +179,15 @@ impl Sandboxes<'_> {
         get(&mut connection, id).await
     }
 
-    /// Returns a sandbox of an owner; `None` also if it belongs to another.
+    /// Returns a sandbox of an owner; `None` if it does not exist or belongs to another owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
-        select.optional(&mut *self.database.connection().await?).await?.map(read).transpose()
+        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the server of each sandbox, by id. Ids that do not exist, or belong to another owner than
-    /// `owner`, are left out.
+    /// `owner`, are omitted.
     pub async fn servers(&self, owner: Option<&str>, ids: &[String]) -> Result<HashMap<String, String>> {
         let mut servers = HashMap::new();
         for ids in ids.chunks(IDS_PER_STATEMENT) {
@@ -198,7 +198,7 @@ impl Sandboxes<'_> {
             };
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
-            let select = Statement::with(&sql, parameters);
+            let select = Statement::with_parameters(&sql, parameters);
             for row in select.all(&mut *self.database.connection().await?).await? {
                 let row = Row(row);
                 servers.insert(row.text("id")?, row.text("node")?);
@@ -222,7 +222,7 @@ impl Sandboxes<'_> {
         let mut connection = self.database.connection().await?;
         let total = filter.count(&mut connection).await?;
         let rows = filter.page(&mut connection).await?;
-        Ok((rows.into_iter().map(read).collect::<Result<_>>()?, total))
+        Ok((rows.into_iter().map(from_row).collect::<Result<_>>()?, total))
     }
 
     /// Counts the sandboxes of a server by state, in the order of [`State::ALL`].
@@ -257,14 +257,14 @@ impl Sandboxes<'_> {
     pub async fn all(&self, server: &str) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
         let select = select.text("server", server);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
     pub async fn expired(&self, server: &str, now: i64) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
         let select = select.text("server", server).number(now);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Assigns sandboxes without a server, which predate named servers, to this one. Returns their number.
@@ -367,7 +367,7 @@ impl Sandbox {
 
 async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
     let select = Statement::new(select!("WHERE id = $1"));
-    select.text("id", id).optional(connection).await?.map(read).transpose()
+    select.text("id", id).optional(connection).await?.map(from_row).transpose()
 }
 
 async fn insert_all(
@@ -471,7 +471,7 @@ fn labels_to_json(sandbox: &Sandbox) -> String {
     Value::Object(labels.collect()).to_string()
 }
 
-fn read(row: AnyRow) -> Result<Sandbox> {
+fn from_row(row: AnyRow) -> Result<Sandbox> {
     let row = Row(row);
     let labels = row.text("labels")?;
     let not_json = |source| CatalogError::Json { column: "labels", source };

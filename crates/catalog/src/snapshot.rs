@@ -18,7 +18,7 @@ pub struct OwnedSnapshot {
     pub id: String,
     /// One of the owners of the snapshot.
     pub owner: String,
-    /// Sandbox in which the snapshot was created; `None` if it was created outside of a sandbox.
+    /// Sandbox in which the snapshot was created; `None` if it was created outside a sandbox.
     pub sandbox: Option<String>,
     /// Time at which the owner was added, in milliseconds since 1970.
     pub created_at: i64,
@@ -122,8 +122,8 @@ impl Snapshots<'_> {
         let limit = parameters.number(limit.into());
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
-        let select = Statement::with(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(read).collect()
+        let select = Statement::with_parameters(&sql, parameters);
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns ids of an owner's snapshots that are less than `cursor`, newest first, without the first
@@ -139,7 +139,8 @@ impl Snapshots<'_> {
         let sql = format!(
             "SELECT id FROM snapshots WHERE {condition} ORDER BY id DESC LIMIT ${limit} OFFSET ${skip}"
         );
-        let rows = Statement::with(&sql, parameters).all(&mut *self.database.connection().await?).await?;
+        let rows =
+            Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -186,7 +187,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn read(row: AnyRow) -> Result<OwnedSnapshot> {
+fn from_row(row: AnyRow) -> Result<OwnedSnapshot> {
     let row = Row(row);
     Ok(OwnedSnapshot {
         id: row.text("id")?,

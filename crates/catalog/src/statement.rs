@@ -1,6 +1,6 @@
 //! SQL statements with their parameters.
 //!
-//! Every value goes to the database through here, as a parameter and never as part of the statement.
+//! Values are always bound as parameters, never formatted into the SQL text.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ pub(crate) const IDS_PER_STATEMENT: usize = 500;
 /// connection are `Send`, and then no future that awaits them would be.
 pub(crate) type QueryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Returns those of the ids that belong to an owner, in a table with the columns `owner` and `id`.
+/// Returns the subset of `ids` that belongs to an owner, in a table with the columns `owner` and `id`.
 pub(crate) async fn owned_ids(
     database: &Database,
     table: &'static str,
@@ -32,7 +32,7 @@ pub(crate) async fn owned_ids(
         let owner = parameters.text("owner", owner);
         let ids = parameters.texts("id", ids);
         let sql = format!("SELECT id FROM {table} WHERE owner = ${owner} AND id IN ({ids})");
-        let select = Statement::with(&sql, parameters);
+        let select = Statement::with_parameters(&sql, parameters);
         for row in select.all(&mut *database.connection().await?).await? {
             owned.insert(Row(row).text("id")?);
         }
@@ -41,7 +41,7 @@ pub(crate) async fn owned_ids(
 }
 
 /// Runs several statements without parameters.
-pub(crate) fn script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
+pub(crate) fn run_script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
     Box::pin(async move {
         connection.execute(sql).await?;
         Ok(())
@@ -71,7 +71,7 @@ impl<'q> Parameters<'q> {
         }
     }
 
-    /// Binds a text. Returns its parameter number. `field` names it in the error for a NUL.
+    /// Binds a string. Returns its parameter number. `field` names it in the error for a NUL.
     pub(crate) fn text(&mut self, field: &'static str, value: &'q str) -> usize {
         if value.contains('\0') {
             self.error.get_or_insert(CatalogError::Nul { field });
@@ -80,7 +80,7 @@ impl<'q> Parameters<'q> {
         self.values.len()
     }
 
-    /// Binds texts. Returns their parameters as a list for `IN`.
+    /// Binds strings. Returns their parameters as a list for `IN`.
     pub(crate) fn texts(&mut self, field: &'static str, values: &'q [String]) -> String {
         let numbers: Vec<_> = values.iter().map(|value| format!("${}", self.text(field, value))).collect();
         numbers.join(", ")
@@ -95,10 +95,10 @@ impl<'q> Parameters<'q> {
 
 impl<'q> Statement<'q> {
     pub(crate) fn new(sql: &'q str) -> Self {
-        Self::with(sql, Parameters::default())
+        Self::with_parameters(sql, Parameters::default())
     }
 
-    pub(crate) fn with(sql: &'q str, parameters: Parameters<'q>) -> Self {
+    pub(crate) fn with_parameters(sql: &'q str, parameters: Parameters<'q>) -> Self {
         Self { sql, parameters }
     }
 
@@ -130,7 +130,7 @@ impl<'q> Statement<'q> {
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.execute(connection).await?.rows_affected()) })
+        Box::pin(async move { Ok(self.into_query()?.execute(connection).await?.rows_affected()) })
     }
 
     /// Returns the only row.
@@ -138,7 +138,7 @@ impl<'q> Statement<'q> {
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_one(connection).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_one(connection).await?) })
     }
 
     /// Returns the row, if there is one.
@@ -146,7 +146,7 @@ impl<'q> Statement<'q> {
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_optional(connection).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_optional(connection).await?) })
     }
 
     /// Returns all rows.
@@ -154,10 +154,10 @@ impl<'q> Statement<'q> {
     where
         'q: 'a,
     {
-        Box::pin(async move { Ok(self.checked()?.fetch_all(connection).await?) })
+        Box::pin(async move { Ok(self.into_query()?.fetch_all(connection).await?) })
     }
 
-    fn checked(self) -> Result<sqlx::query::Query<'q, Any, AnyArguments<'q>>> {
+    fn into_query(self) -> Result<sqlx::query::Query<'q, Any, AnyArguments<'q>>> {
         match self.parameters.error {
             Some(error) => Err(error),
             None => Ok(sqlx::query_with(self.sql, self.parameters.values)),

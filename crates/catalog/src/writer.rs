@@ -59,7 +59,7 @@ async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>)
     let mut batch = Vec::new();
     while writes.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let results = match batch[..] {
-            // A single statement is a transaction of its own; `BEGIN` and `COMMIT` would be two more.
+            // A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more.
             [_] => one_by_one(&database, &batch).await,
             _ => match in_one_transaction(&database, &batch).await {
                 Ok(results) => results,

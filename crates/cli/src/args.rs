@@ -84,7 +84,7 @@ struct OnlyMergeFile {
 }
 
 impl Args {
-    /// Parses the command line. Git starts its merge driver for every file, so `merge-file` has a parser of its own that
+    /// Parses the command line. Git starts its merge driver for every file, so `merge-file` has its own parser that
     /// does not build the help of all other commands. Arguments that it rejects go to the complete parser.
     pub(crate) fn parse_command_line() -> Result<Self, clap::Error> {
         let mut words = std::env::args_os();

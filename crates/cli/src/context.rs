@@ -48,7 +48,8 @@ impl Context {
             return Ok((self.store()?, None));
         }
         let directory = tempfile::tempdir().map_err(|error| {
-            CommandError::failed(format!("cannot make a temporary directory: {error}")).hint(io_hint(&error))
+            CommandError::failed(format!("cannot create a temporary directory: {error}"))
+                .hint(io_hint(&error))
         })?;
         Ok((Store::open_or_create(directory.path().join("store"))?, Some(directory)))
     }

@@ -14,7 +14,7 @@ pub(crate) use home::new_directory;
 #[cfg(target_os = "linux")]
 pub(crate) use leftovers::{DirLock, find as find_leftovers};
 #[cfg(target_os = "linux")]
-pub(crate) use session::lost;
+pub(crate) use session::sandbox_ended;
 pub(crate) use session::{CommandOptions, run, run_in_terminal};
 
 use workspace_sandbox::Scope;
@@ -30,7 +30,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {
         CommandError::failed(format!("cannot start the runtime: {error}"))
-            .hint("the system may have run out of open files or processes")
+            .hint("the system may be out of file descriptors or processes")
     })?;
     let done = runtime.block_on(work);
     // Shutting down would wait for the thread that reads stdin until there is input.

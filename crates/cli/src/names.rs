@@ -9,12 +9,12 @@ use workspace_state::{
 };
 
 use crate::error::{CommandError, Result};
-use crate::text::counted;
+use crate::text::pluralize;
 
 /// Minimum number of digits of a shortened id.
-const SHORTEST: usize = 4;
+const ID_DIGITS_MIN: usize = 4;
 /// Maximum number of candidates that are listed for an ambiguous id.
-const LISTED: usize = 8;
+const CANDIDATES_MAX: usize = 8;
 
 /// Returns the snapshot that `text` names: a reference, an id or the start of one; followed by `~N`, its N-th
 /// ancestor.
@@ -41,7 +41,7 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
 /// Follows first parents for a number of steps.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let ends = |at: u64, why: String| {
-        let steps = counted(at, "step", "steps");
+        let steps = pluralize(at, "step", "steps");
         CommandError::failed(format!("the first parents of `{name}` end after {steps}: {why}"))
     };
     for at in 0..steps {
@@ -71,7 +71,7 @@ fn unknown_snapshot(store: &Store, text: &str) -> CommandError {
     let error =
         CommandError::failed(format!("snapshot `{text}` not found in store {}", store.path().display()));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace log` lists the snapshots of this store, `workspace refs` its references")
 }
@@ -82,7 +82,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
         return store.episode(&id)?.ok_or_else(|| unknown_episode(text));
     }
     let digits = digits(text);
-    if digits.len() < SHORTEST || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(unknown_episode(text));
     }
     let mut found = store.episode_subtree(None)?;
@@ -97,7 +97,7 @@ pub(crate) fn episode(store: &Store, text: &str) -> Result<Episode> {
 fn unknown_episode(text: &str) -> CommandError {
     let error = CommandError::failed(format!("episode `{text}` not found"));
     if is_too_short(text) {
-        return error.hint(format!("the start of an id needs at least {SHORTEST} digits"));
+        return error.hint(format!("the start of an id needs at least {ID_DIGITS_MIN} digits"));
     }
     error.hint("`workspace episode tree` lists the episodes of this store")
 }
@@ -108,7 +108,7 @@ fn digits(text: &str) -> String {
 
 fn is_too_short(text: &str) -> bool {
     let digits = digits(text);
-    digits.len() < SHORTEST && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    digits.len() < ID_DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn ambiguous<'a, T: std::fmt::Display + 'a>(
@@ -116,12 +116,12 @@ fn ambiguous<'a, T: std::fmt::Display + 'a>(
     text: &str,
     candidates: impl Iterator<Item = &'a T>,
 ) -> CommandError {
-    let mut candidates: Vec<String> = candidates.take(LISTED + 1).map(ToString::to_string).collect();
-    if candidates.len() > LISTED {
-        candidates[LISTED] = "and more".to_owned();
+    let mut candidates: Vec<String> = candidates.take(CANDIDATES_MAX + 1).map(ToString::to_string).collect();
+    if candidates.len() > CANDIDATES_MAX {
+        candidates[CANDIDATES_MAX] = "and more".to_owned();
     }
     CommandError::failed(format!("`{text}` is the start of more than one {what} id"))
-        .hint(format!("give more digits of one of:\n  {}", candidates.join("\n  ")))
+        .hint(format!("use more digits of one of:\n  {}", candidates.join("\n  ")))
 }
 
 /// Parses a path in a snapshot: plain, or quoted as it is printed. A path that starts with a double quote is

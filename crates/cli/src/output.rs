@@ -43,7 +43,7 @@ impl Output {
         self.out.write_all(bytes).map_err(|error| CommandError::output(&error))
     }
 
-    /// Writes a JSON object on a line of its own.
+    /// Writes a JSON object on one line.
     pub(crate) fn record(&mut self, record: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(record)
             .map_err(|error| CommandError::failed(format!("cannot write JSON: {error}")))?;

@@ -12,7 +12,7 @@ use workspace_state::Progress;
 
 /// Delay before a bar is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Draws one bar for each step of the work, on stderr when that is a terminal.
 pub(crate) struct Bars {
@@ -50,7 +50,7 @@ impl Bar {
         let shows = thread::spawn(move || {
             if waiting.recv_timeout(PROGRESS_DELAY) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
-                shown.enable_steady_tick(TICK);
+                shown.enable_steady_tick(TICK_INTERVAL);
             }
         });
         Self { bar, done: Some(done), shows: Some(shows) }

@@ -35,7 +35,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         CommandError::failed(format!("cannot start the network runtime: {error}"))
-            .hint("the system may have run out of open files or processes")
+            .hint("the system may be out of file descriptors or processes")
     })?;
     runtime.block_on(work)
 }

@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 use crate::error::{CommandError, Kind, Result};
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::stdin::READ;
+use crate::stdin::READ_MAX;
 use crate::text;
 
 const SIGINT: i32 = 2;
 pub(crate) const SIGKILL: i32 = 9;
 const SIGPIPE: i32 = 13;
 
-/// Input, signals and terminal size of a running command. Its output is an [`OutputStream`] of its own, because it is
+/// Input, signals and terminal size of a running command. Its output is a separate [`OutputStream`], because it is
 /// read while input is written.
 pub(crate) trait Session {
-    /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ`].
-    const INPUT_MAX: usize = READ;
+    /// Maximum number of bytes in one call of [`Self::write_input`]; at least [`READ_MAX`].
+    const INPUT_MAX: usize = READ_MAX;
 
     /// Writes to stdin of the command, and waits until all of it is accepted.
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState>;
@@ -39,7 +39,7 @@ pub(crate) trait Session {
     /// error.
     async fn kill(&self, signal: i32) -> Result<()>;
 
-    /// Ends the command because its time is up.
+    /// Ends the command after its timeout.
     async fn time_out(&self) -> Result<()> {
         self.kill(SIGKILL).await
     }
@@ -67,7 +67,7 @@ pub(crate) trait OutputStream {
 pub(crate) enum OutputEvent {
     /// Output, and its time in milliseconds since 1970.
     Data { stream: Stream, data: Vec<u8>, time: i64 },
-    /// Output between these offsets is no longer kept.
+    /// Output between these offsets was dropped.
     Gap { from: u64, to: u64 },
     /// The command ended.
     Ended(End),
@@ -85,7 +85,7 @@ pub(crate) enum Stream {
 pub(crate) struct End {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Reason for which it could not be run.
+    /// Reason why it could not be run.
     pub(crate) failed: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Destination<'a> {
     Stderr,
     /// Stderr of this program; stdout of the command is dropped.
     OnlyStderr,
-    /// The terminal of this program. A terminal that is gone is reported by a signal, so write errors are ignored.
+    /// The terminal of this program. A closed terminal is reported by a signal, so write errors are ignored.
     Terminal,
 }
 
@@ -133,7 +133,7 @@ pub(crate) enum OnSignal {
     Return,
 }
 
-/// Connects a command with this program until it ends. A signal that is not forwarded is the error
+/// Attaches this program to a command until it ends. A signal that is not forwarded is the error
 /// [`Kind::Interrupted`]; the command runs on then.
 pub(crate) async fn attach<S: Session>(
     session: &S,
@@ -141,12 +141,12 @@ pub(crate) async fn attach<S: Session>(
     attachment: Attachment<'_>,
 ) -> Result<End> {
     let Attachment { stdin, mut destination, signals, on_signal, timeout } = attachment;
-    let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::failed(&error))?;
+    let mut resized = signal(SignalKind::window_change()).map_err(|error| signals::handler_error(&error))?;
     // The stream keeps the future of the next event, so nothing is lost when another branch is chosen.
     let events = futures_util::stream::unfold(output, async |mut output| Some((output.next().await, output)));
     let input = forward_input(session, stdin);
     let timed_out = Cell::new(false);
-    let limit = enforce(session, timeout, &timed_out);
+    let limit = enforce_timeout(session, timeout, &timed_out);
     tokio::pin!(events, input, limit);
     let (mut input_ended, mut interrupted, mut limit_enforced) = (false, false, false);
     loop {
@@ -161,7 +161,7 @@ pub(crate) async fn attach<S: Session>(
                 result?;
                 input_ended = true;
             }
-            signal = signals.next() => match on_signal.forwarded(signal, &mut interrupted) {
+            signal = signals.next() => match on_signal.signal_to_forward(signal, &mut interrupted) {
                 Some(signal) => session.kill(signal).await?,
                 None => return Err(CommandError::interrupted(signal)),
             },
@@ -179,7 +179,7 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     let Some(stdin) = stdin else { return Ok(()) };
     while let Some(mut data) = stdin.recv().await {
         // All input that is waiting goes into one request.
-        while data.len() + READ <= S::INPUT_MAX
+        while data.len() + READ_MAX <= S::INPUT_MAX
             && let Ok(more) = stdin.try_recv()
         {
             data.extend_from_slice(&more);
@@ -191,8 +191,12 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     session.close_input().await
 }
 
-/// Ends the command when its time is up.
-async fn enforce(session: &impl Session, timeout: Option<Duration>, timed_out: &Cell<bool>) -> Result<()> {
+/// Ends the command after its timeout.
+async fn enforce_timeout(
+    session: &impl Session,
+    timeout: Option<Duration>,
+    timed_out: &Cell<bool>,
+) -> Result<()> {
     let Some(timeout) = timeout else { return Ok(()) };
     tokio::time::sleep(timeout).await;
     timed_out.set(true);
@@ -201,7 +205,7 @@ async fn enforce(session: &impl Session, timeout: Option<Duration>, timed_out: &
 
 impl OnSignal {
     /// Returns the signal for the command; `None` if this program should return.
-    fn forwarded(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
+    fn signal_to_forward(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
         match self {
             Self::Return => None,
             Self::ForwardInterrupt if signal != SIGINT => None,
@@ -216,7 +220,7 @@ impl Destination<'_> {
         let (stream, data) = match event {
             OutputEvent::Data { stream, data, .. } => (stream, data),
             OutputEvent::Gap { from, to } => {
-                // A message would not fit into what a terminal shows.
+                // A warning would garble the screen of the program.
                 if !matches!(self, Self::Terminal) {
                     warn_of_gap(from, to);
                 }
@@ -252,7 +256,7 @@ impl Destination<'_> {
 
 /// Warns of output that is missing.
 pub(crate) fn warn_of_gap(from: u64, to: u64) {
-    let missing = text::shown_bytes(to - from);
+    let missing = text::format_bytes(to - from);
     text::print_stderr(&format!(
         "warning: {missing} of output are missing here: the command printed faster than its output was read, and a \
          server keeps OUTPUT_KEEP of it"

@@ -12,13 +12,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs handlers, so that the signals do not end the program any more.
+    /// Installs handlers, so that the signals no longer terminate the program.
     pub(crate) fn new() -> Result<Self> {
-        let take = |kind| signal(kind).map_err(|error| failed(&error));
+        let install = |kind| signal(kind).map_err(|error| handler_error(&error));
         Ok(Self {
-            interrupt: take(SignalKind::interrupt())?,
-            terminate: take(SignalKind::terminate())?,
-            hangup: take(SignalKind::hangup())?,
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+            hangup: install(SignalKind::hangup())?,
         })
     }
 
@@ -33,7 +33,7 @@ impl Signals {
 }
 
 /// Creates the error for a signal handler that could not be installed.
-pub(crate) fn failed(error: &std::io::Error) -> CommandError {
+pub(crate) fn handler_error(error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot handle signals: {error}"))
-        .hint("the system may have run out of open files")
+        .hint("the system may be out of file descriptors")
 }

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use tokio::sync::mpsc;
 
 /// Maximum number of bytes per read.
-pub(crate) const READ: usize = 64 << 10;
+pub(crate) const READ_MAX: usize = 64 << 10;
 /// Number of reads that wait to be processed.
 const QUEUE_LENGTH: usize = 16;
 
@@ -13,7 +13,7 @@ const QUEUE_LENGTH: usize = 16;
 pub(crate) fn stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     std::thread::spawn(move || {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_MAX];
         loop {
             match std::io::stdin().read(&mut buffer) {
                 Ok(0) => return,

@@ -9,11 +9,11 @@ use jiff::{Timestamp as Instant, Zoned};
 use workspace_state::Timestamp;
 
 /// Accepted forms of a time, for messages.
-pub(crate) const FORMS: &str =
+pub(crate) const FORMATS: &str =
     "a date `2026-07-01`, a time `2026-07-01T12:00`, or an age such as `90m`, `36h`, `7d` or `2w`";
 
 /// File with the machine's time zone.
-const LOCAL: &str = "/etc/localtime";
+const LOCALTIME_FILE: &str = "/etc/localtime";
 
 /// Time zone of the user, or of the machine. A lookup by name, for `TZ`, reads the whole directory of zones; the zone of
 /// the machine is one file.
@@ -21,12 +21,12 @@ static ZONE: LazyLock<TimeZone> = LazyLock::new(|| {
     if env::var_os("TZ").is_some() {
         return TimeZone::system();
     }
-    let local = fs::read(LOCAL).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
+    let local = fs::read(LOCALTIME_FILE).ok().and_then(|rules| TimeZone::tzif("local", &rules).ok());
     local.unwrap_or(TimeZone::UTC)
 });
 
 /// Formats a time in the user's time zone, to the second.
-pub(crate) fn shown(time: Timestamp) -> String {
+pub(crate) fn format(time: Timestamp) -> String {
     match Instant::from_nanosecond(i128::from(time.0)) {
         Ok(instant) => instant.to_zoned(ZONE.clone()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
         Err(_) => format!("{} ns", time.0),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_the_epoch_is_shown_too() {
+    fn a_time_before_the_epoch_is_formatted() {
         assert_eq!(rfc3339(Timestamp(-1)), "1969-12-31T23:59:59.999999999Z");
     }
 }

@@ -207,7 +207,7 @@ impl From<CatalogError> for SandboxError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::NotFound { what: "sandbox", id } => Self::NotFound { id },
-            CatalogError::OtherRequest { key } => Self::OtherRequest { key },
+            CatalogError::IdempotencyConflict { key } => Self::OtherRequest { key },
             CatalogError::Nul { field } => {
                 Self::Invalid { field, message: "holds the character NUL".to_owned() }
             }

@@ -12,7 +12,7 @@ use crate::caller_cache::CallerCache;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
 use crate::per_owner::PerOwner;
-use crate::private::PrivateError;
+use crate::private_file::PrivateFileError;
 use crate::rate::Limiter;
 use crate::readiness::{self, Readiness};
 use crate::sandboxes::creations::{self, Creations};
@@ -62,18 +62,18 @@ impl App {
         catalog: Catalog,
         sandboxes: Service,
         store: &Store,
-    ) -> Result<Self, PrivateError> {
+    ) -> Result<Self, PrivateFileError> {
         let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
         let audit = Audit::open(&settings.audit_log, retention, settings.audit_redact.0.clone())?;
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
         let metrics_audit = audit.clone();
-        metrics.add(move |text| metrics_audit.render(text));
+        metrics.add_collector(move |text| metrics_audit.render(text));
         let checked_catalog = catalog.clone();
         readiness.add("catalog", move || check_catalog(checked_catalog.clone()));
         let (service, creations) = (sandboxes.clone(), Arc::<Creations>::default());
         readiness::add_checks(&readiness, &settings, &sandboxes, &creations);
         let metrics_creations = creations.clone();
-        metrics.add(move |text| creations::render(&service, &metrics_creations, text));
+        metrics.add_collector(move |text| creations::render(&service, &metrics_creations, text));
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         Ok(Self {
             work_limits: Arc::new(WorkLimits::new(&settings)),

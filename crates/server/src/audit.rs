@@ -1,7 +1,7 @@
 //! Audit log of operations and refused requests, as lines of JSON.
 //!
 //! Recording never blocks: entries go through a bounded channel to a writer thread. Entries that do not fit in the channel
-//! or cannot be written are counted (`audit_lost_total`) and reported in the log of the server. `audit/file.rs` rotates
+//! or cannot be written are counted (`audit_lost_total`) and reported in the server log. `audit/file.rs` rotates
 //! the files.
 
 mod file;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::caller::Caller;
 use crate::metrics;
-use crate::private::PrivateError;
+use crate::private_file::PrivateFileError;
 use crate::request_id::RequestId;
 
 pub use file::Retention;
@@ -99,14 +99,14 @@ enum Message {
 
 impl Audit {
     /// Opens the log or creates it with mode 0600, and starts the writer thread.
-    pub fn open(path: &Path, retention: Retention, patterns: Vec<Regex>) -> Result<Self, PrivateError> {
+    pub fn open(path: &Path, retention: Retention, patterns: Vec<Regex>) -> Result<Self, PrivateFileError> {
         let file = LogFile::open(path, retention)?;
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         let writer_lost = Arc::clone(&lost);
         let writer = std::thread::Builder::new().name("audit".to_owned());
         let writer = writer.spawn(move || run_writer(file, &receiver, &writer_lost));
-        let writer = Mutex::new(Some(writer.map_err(PrivateError::of("start a thread for", path))?));
+        let writer = Mutex::new(Some(writer.map_err(PrivateFileError::of("start a thread for", path))?));
         Ok(Self { shared: Arc::new(Shared { sender, writer, patterns, lost }) })
     }
 
@@ -128,7 +128,12 @@ impl Audit {
 
     /// Renders the metrics of the audit log.
     pub(crate) fn render(&self, text: &mut String) {
-        metrics::head(text, "audit_lost_total", "counter", "Audit entries that were not written.");
+        metrics::write_metric_header(
+            text,
+            "audit_lost_total",
+            "counter",
+            "Audit entries that were not written.",
+        );
         text.push_str(&format!("audit_lost_total {}\n", self.lost()));
     }
 
@@ -145,7 +150,7 @@ impl Audit {
 
 fn count_lost(lost: &AtomicU64, entries: u64, reason: &str) {
     let before = lost.fetch_add(entries, Ordering::Relaxed);
-    // Only the first loss and every doubling are logged: a full disk must not flood the log of the server.
+    // Only the first loss and every doubling are logged: a full disk must not flood the server log.
     if before == 0 || before.ilog2() < (before + entries).ilog2() {
         tracing::error!(entries, total = before + entries, reason, "audit entries were lost");
     }

@@ -1,7 +1,7 @@
 //! Authentication by API key.
 //!
-//! A key is looked up by its BLAKE3 hash, so no code compares keys byte by byte. The duration of a lookup reveals at most
-//! something about the hash, from which neither the key nor a key with a similar hash can be derived.
+//! A key is looked up by its BLAKE3 hash, so no code compares keys byte by byte. Timing a lookup reveals at most
+//! something about the hash, from which no key can be derived.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::connections::Connection;
 use crate::error::ApiError;
 use crate::key_hash::{hash, short};
 use crate::owner_memory::MemoryReservation;
-use crate::rate::{self, Class, Rates, Verdict};
+use crate::rate::{self, Class, Decision, Rates};
 use crate::request_id::{Peer, RequestId};
 
-/// Size in bytes above which a response counts as memory of its owner.
+/// Size in bytes above which a response counts against the memory budget of its owner.
 const COUNTED_RESPONSE_MIN: usize = 64 << 10;
 
-/// Middleware that adds the [`Caller`] to a request. Refuses requests without a valid key, above the rate limit, or beyond
-/// the role of the key.
+/// Middleware that adds the [`Caller`] to a request. Rejects requests without a valid key, above the rate limit, or not
+/// allowed by the role of the key.
 pub(crate) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let (caller, verdict) = match admit(&app, &parts).await {
+    let (caller, decision) = match admit(&app, &parts).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
@@ -42,19 +42,19 @@ pub(crate) async fn authenticate(State(app): State<App>, request: Request, next:
     let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
     let mut response = if caller.role == Role::ReadOnly && !is_read_only(&parts) {
-        ApiError::new(error_codes::FORBIDDEN, "this key may only read").into_response()
+        ApiError::new(error_codes::FORBIDDEN, "this key is read-only").into_response()
     } else {
         reserve_memory(&app, &caller, next.run(Request::from_parts(parts, body)).await)
     };
     if let (StatusCode::FORBIDDEN, Some(id)) = (response.status(), id) {
         app.audit.record(Entry { level: Level::Warn, ..Entry::by("auth.forbidden", &caller, &id, about) });
     }
-    let verdict = if rate::was_refused(&response) {
+    let decision = if rate::is_counted_client_error(&response) {
         app.limiter.refund(&caller.key_id, class, rates(&caller, &app))
     } else {
-        verdict
+        decision
     };
-    response.headers_mut().extend(verdict.into_iter().flat_map(|verdict| verdict.headers()));
+    response.headers_mut().extend(decision.into_iter().flat_map(|decision| decision.headers()));
     response
 }
 
@@ -76,28 +76,28 @@ fn reserve_memory(app: &App, caller: &Caller, mut response: Response) -> Respons
     let Some(size) = size.filter(|size| *size > COUNTED_RESPONSE_MIN && !is_counted) else { return response };
     let mut memory = app.response_memory.reserve(&caller.owner);
     if !memory.grow_by(size) {
-        let message = "unread responses of the same owner use all the memory for responses; read them first";
+        let message = "unread responses of the same owner exceed the memory limit; read them first";
         return ApiError::new(error_codes::ANSWERS_UNREAD, message).into_response();
     }
     response.extensions_mut().insert(Arc::new(memory));
     response
 }
 
-async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Verdict>), ApiError> {
+async fn admit(app: &App, parts: &Parts) -> Result<(Caller, Option<Decision>), ApiError> {
     let Some(key) = key(&parts.headers) else {
-        return Err(refuse(app, parts, None, "no key was given"));
+        return Err(unauthorized(app, parts, None, "no key was sent"));
     };
     let hash = hash(key);
     let Some(caller) = app.cache.find(&app.catalog, &hash).await? else {
-        return Err(refuse(app, parts, Some(&hash), "the key is not known"));
+        return Err(unauthorized(app, parts, Some(&hash), "the key is not known"));
     };
     tracing::Span::current().record("owner", caller.owner.as_str());
     if let Some(connection) = parts.extensions.get::<Connection>() {
         let owner = (!caller.is_admin()).then_some(caller.owner.as_str());
         connection.set_authenticated(owner).map_err(too_many_connections)?;
     }
-    let verdict = limit(app, parts, &caller)?;
-    Ok((caller, verdict))
+    let decision = limit(app, parts, &caller)?;
+    Ok((caller, decision))
 }
 
 fn too_many_connections(limit: usize) -> ApiError {
@@ -129,24 +129,26 @@ fn route(parts: &Parts) -> Option<&str> {
     parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)
 }
 
-fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Verdict>, ApiError> {
+fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Decision>, ApiError> {
     let (class, rates) = (Class::of(&parts.method, route(parts)), rates(caller, app));
-    check(app.limiter.refusals(&caller.key_id, rates), "refused requests", Class::Refused)?;
+    check(app.limiter.client_errors(&caller.key_id, rates), "rejected requests", Class::ClientError)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
 
-/// Returns the verdict, or the error `RATE_LIMITED` if it is a refusal.
-fn check(verdict: Option<Verdict>, what: &str, class: Class) -> Result<Option<Verdict>, ApiError> {
-    let Some(refused) = verdict.filter(|verdict| verdict.retry_after.is_some()) else { return Ok(verdict) };
-    let message = format!("more than {} {what} per minute", refused.limit);
-    let error = ApiError::new(error_codes::RATE_LIMITED, message).detail("limit", refused.limit);
+/// Returns the decision, or the error `RATE_LIMITED` if the request is not allowed.
+fn check(decision: Option<Decision>, what: &str, class: Class) -> Result<Option<Decision>, ApiError> {
+    let Some(limited) = decision.filter(|decision| decision.retry_after.is_some()) else {
+        return Ok(decision);
+    };
+    let message = format!("more than {} {what} per minute", limited.limit);
+    let error = ApiError::new(error_codes::RATE_LIMITED, message).detail("limit", limited.limit);
     let error = error.detail("setting", class.setting());
-    Err(refused.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
+    Err(limited.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value)))
 }
 
 /// Creates the error for a request without a valid key. These requests have a rate limit per address, so that nobody can
 /// fill the audit log without a key.
-fn refuse(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiError {
+fn unauthorized(app: &App, parts: &Parts, hash: Option<&str>, reason: &str) -> ApiError {
     let address = parts.extensions.get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
     let taken = app.limiter.take(&format!("address {address}"), Class::Other, app.limiter.rates());
     if let Err(limited) = check(taken, "such requests", Class::Other) {

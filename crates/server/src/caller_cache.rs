@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::key_hash::short;
 
-/// Time for which a caller is cached. Another server that shares the catalog may revoke its key meanwhile.
+/// Time to live of a cached caller. During it, a key that another server of the same catalog revokes is still accepted.
 const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 const CACHE_ENTRIES_MAX: usize = 10_000;
 

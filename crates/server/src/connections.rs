@@ -176,7 +176,7 @@ impl Connections {
     }
 }
 
-/// Returns the address for which connections are counted: the /64 network of an IPv6 address, because one client usually
+/// Returns the address that connections are counted by: the /64 network of an IPv6 address, because one client usually
 /// has a whole one.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -337,7 +337,7 @@ impl Connection {
             .is_some_and(|open| open.authenticated)
     }
 
-    /// Counts a request as in progress for as long as the guard lives.
+    /// Counts a request as in progress until the guard is dropped.
     pub(crate) fn begin_request(&self) -> RequestGuard {
         self.update_requests(|requests| requests + 1);
         RequestGuard(self.clone())
@@ -381,7 +381,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// File descriptor in reserve. When the process has no other left, it is closed so that a waiting connection can be
+/// Reserved file descriptor. When the process is out of descriptors, it is closed so that a pending connection can be
 /// accepted and refused; otherwise the client would wait.
 #[derive(Debug)]
 pub(crate) struct ReservedDescriptor(Option<File>);

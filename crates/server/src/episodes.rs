@@ -31,11 +31,11 @@ use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::snapshots::{self, DIFF_LIMIT, WorkPermit, check_page, insight_diff, page_offset};
 use crate::store::{blocking, with_store};
-use crate::time::moment;
+use crate::time::format_store_time;
 
 /// Maximum size of a step's action and data together, in bytes of JSON. They must fit in the index of the store.
 const TEXT_MAX: usize = 64 << 10;
-/// Maximum size of a step's insight diff in bytes of JSON. Entries beyond it are left out.
+/// Maximum size of a step's insight diff in bytes of JSON. Entries beyond it are omitted.
 const INSIGHT_MAX: usize = 64 << 10;
 /// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
@@ -70,7 +70,7 @@ fn episode_to_api(record: Record) -> Result<Episode, ApiError> {
         visits: record.visits,
         insight: record.insight,
         data: record.data,
-        time: moment(record.time)?,
+        time: format_store_time(record.time)?,
     })
 }
 
@@ -143,7 +143,7 @@ async fn create(
     if body.insight {
         record.insight = Some(insight_to_parent(&app, &caller, parent.as_ref(), snapshot).await?);
     }
-    // In a task of its own, so that a stored step is also recorded if the client disconnects meanwhile.
+    // In a separate task, so that a stored step is recorded even if the client disconnects.
     let stored = tokio::spawn(store_step(app.clone(), limit(&app, &scope), caller.owner.clone(), record));
     let record = stored.await.map_err(ApiError::internal)??;
     let details = json!({ "episode": record.id.to_string(), "snapshot": record.snapshot.to_string() });
@@ -177,7 +177,7 @@ fn limit_exceeded(owner: &str, usage: EpisodeUsage, limit: EpisodeUsage) -> ApiE
     } else {
         (limit.bytes, "bytes of episodes", "MAX_EPISODE_BYTES_PER_OWNER")
     };
-    let message = format!("`{owner}` may have {limit} {what} at most; delete some, or raise {setting}");
+    let message = format!("`{owner}` may have at most {limit} {what}; delete some, or raise {setting}");
     ApiError::new(error_codes::EPISODE_LIMIT_EXCEEDED, message)
         .detail("limit", limit)
         .detail("setting", setting)
@@ -245,7 +245,7 @@ fn truncate_diff(mut diff: Value, max: usize) -> Value {
         while len > max
             && let Some(last) = entries.pop()
         {
-            // The comma before it goes, too.
+            // Also the comma before it.
             len -= json_len(&last) + 1;
         }
     }
@@ -268,7 +268,7 @@ async fn fetch(
 
 /// Delete a step and all steps after it.
 ///
-/// Their snapshots are kept. If steps of another owner follow, the request fails with `EPISODE_SHARED`.
+/// Their snapshots are kept. If later steps belong to another owner, the request fails with `EPISODE_SHARED`.
 #[utoipa::path(delete, path = "/api/v1/episodes/{id}", tag = "episodes", operation_id = "delete_episode", params(("id" = String, Path, description = "Id of the step")), responses(
     (status = 204, description = "Deleted"),
     (status = "default", description = "Error", body = ErrorBody),
@@ -297,17 +297,17 @@ async fn remove(
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
     if foreign(&app, &scope, ids.clone()).await?.is_some() {
         let message =
-            format!("steps of another owner follow episode {id}; ask an administrator to delete it");
+            format!("later steps of episode {id} belong to another owner; ask an administrator to delete it");
         return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
     }
-    // In a task of its own, so that the records of removed steps are also removed if the client disconnects meanwhile.
+    // In a separate task, so that the records of removed steps are removed even if the client disconnects.
     let task_app = app.clone();
     let deleted = tokio::spawn(async move {
         let _permit = permit;
         let store = task_app.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        // They were in this store, so their records go, also if the server had another node name when they were created.
+        // They were in this store, so their records are removed even if the server had another node name at the time.
         task_app.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
@@ -337,7 +337,7 @@ async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option
 
 /// Get the steps from the start of a search to a step.
 ///
-/// Steps whose snapshots were removed are left out.
+/// Steps whose snapshots were removed are omitted.
 #[utoipa::path(get, path = "/api/v1/episodes/{id}/path", tag = "episodes", operation_id = "get_episode_path",
     params(("id" = String, Path, description = "Id of the step"), EpisodePathQuery), responses(
     (status = 200, description = "Steps; the last ones if there are more than `limit`", body = EpisodePath),

@@ -32,7 +32,7 @@ impl ApiError {
 
     /// Creates an internal error. The caller gets a general message; the cause is logged.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
-        let message = "internal error; search the log of the server for the request id";
+        let message = "internal error; search the server log for the request id";
         Self::new(error_codes::INTERNAL_ERROR, message).because(cause)
     }
 
@@ -108,14 +108,14 @@ impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::Nul { field } => {
-                Self::new(error_codes::INVALID_REQUEST, format!("{field} must not contain the character NUL"))
+                Self::new(error_codes::INVALID_REQUEST, format!("{field} must not contain NUL characters"))
             }
             error if error.is_full() => {
-                let message = "the disk of the catalog is full; delete sandboxes, or free disk space";
+                let message = "the catalog's disk is full; delete sandboxes, or free disk space";
                 Self::new(error_codes::STORAGE_FULL, message).because(error)
             }
             CatalogError::Database { .. } => {
-                Self::new(error_codes::CATALOG_UNAVAILABLE, "the database of the catalog does not respond")
+                Self::new(error_codes::CATALOG_UNAVAILABLE, "the catalog database does not respond")
                     .because(error)
             }
             other => Self::internal(other),

@@ -1,7 +1,7 @@
 //! Conversion of errors of the sandbox service into errors of the API.
 
 use serde_json::json;
-use workspace_api::error::WRITTEN;
+use workspace_api::error::WRITTEN_DETAIL;
 use workspace_api::error_codes;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
@@ -37,9 +37,8 @@ impl From<SandboxError> for ApiError {
                 Self::new(error_codes::SANDBOX_CONFLICT, message).detail("sandboxId", id)
             }
             SandboxError::Operation { id, source } => {
-                let message = format!(
-                    "the runtime failed to operate sandbox `{id}`; the log of the server has the cause"
-                );
+                let message =
+                    format!("the runtime failed to operate sandbox `{id}`; the server log has the cause");
                 Self::new(error_codes::SANDBOX_OPERATION_FAILED, message)
                     .because(source)
                     .detail("sandboxId", id)
@@ -118,9 +117,9 @@ impl From<SandboxError> for ApiError {
             SandboxError::InputLost { id } => {
                 Self::new(error_codes::STDIN_UNCERTAIN, message).detail("commandId", id)
             }
-            SandboxError::InputFull { id, written } => {
-                Self::new(error_codes::STDIN_FULL, message).detail("commandId", id).detail(WRITTEN, written)
-            }
+            SandboxError::InputFull { id, written } => Self::new(error_codes::STDIN_FULL, message)
+                .detail("commandId", id)
+                .detail(WRITTEN_DETAIL, written),
             SandboxError::NoTerminal { id } => {
                 Self::new(error_codes::PTY_NOT_FOUND, message).detail("ptyId", id)
             }
@@ -152,7 +151,7 @@ pub(crate) fn is_full(error: &std::io::Error) -> bool {
 }
 
 pub(crate) fn disk_full() -> ApiError {
-    ApiError::new(error_codes::STORAGE_FULL, "the disk of the server is full; free disk space, and try again")
+    ApiError::new(error_codes::STORAGE_FULL, "the server's disk is full; free disk space, and try again")
 }
 
 fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {

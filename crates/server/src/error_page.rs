@@ -20,7 +20,7 @@ An error response is
 }
 ```
 
-Numbers, names and statuses never change. `requestId` is also in the header `X-Request-Id` and in the log of the server.
+Numbers, names and statuses never change. `requestId` is also in the header `X-Request-Id` and in the server log.
 ";
 
 /// Returns the text of `docs/errors.md`.

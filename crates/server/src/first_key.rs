@@ -6,7 +6,7 @@ use serde_json::json;
 use workspace_catalog::{ApiKey, Catalog, CatalogError, NewApiKey, Role};
 
 use crate::key_hash;
-use crate::private::{self, PrivateError};
+use crate::private_file::{self, PrivateFileError};
 use crate::settings::Settings;
 
 /// Prefix of the ids of first keys. Other keys have other prefixes.
@@ -33,7 +33,7 @@ pub enum KeyOrigin {
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum FirstKeyError {
     #[error(transparent)]
-    File(#[from] PrivateError),
+    File(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     #[error("cannot get random bytes from the system: {0}")]
@@ -69,7 +69,7 @@ fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
         return Ok((key.reveal().to_owned(), KeyOrigin::Setting));
     }
     let path = settings.data_dir.join("api-key");
-    if let Some(text) = private::read(&path)? {
+    if let Some(text) = private_file::read(&path)? {
         let key = text.trim().to_owned();
         return if key.len() < 16 {
             Err(FirstKeyError::Unusable { path })
@@ -78,7 +78,7 @@ fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
         };
     }
     let key = random_key().map_err(FirstKeyError::Random)?;
-    private::create(&path, &format!("{key}\n"))?;
+    private_file::create(&path, &format!("{key}\n"))?;
     Ok((key, KeyOrigin::Created(path)))
 }
 

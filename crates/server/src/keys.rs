@@ -21,7 +21,7 @@ use crate::first_key::random_key;
 use crate::key_hash;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
-use crate::time::time;
+use crate::time::format_millis;
 
 const NAME_MAX: usize = 100;
 
@@ -109,7 +109,7 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, A
 
 /// Revoke a key.
 ///
-/// Admins only. The server stops accepting the key at once; other servers of the same catalog do so within 5 seconds.
+/// Admins only. The server rejects the key immediately; other servers of the same catalog within 5 seconds.
 #[utoipa::path(delete, path = "/api/v1/keys/{id}", tag = "keys", operation_id = "revoke_key", params(("id" = String, Path, description = "Id of the key")), responses(
     (status = 204, description = "Revoked"),
     (status = "default", description = "Error", body = ErrorBody),
@@ -161,7 +161,7 @@ fn key_to_api(key: ApiKey) -> Result<Key, ApiError> {
         owner: key.owner,
         role: role_to_api(key.role),
         limits,
-        created_at: time(key.created_at)?,
-        revoked_at: key.revoked_at.map(time).transpose()?,
+        created_at: format_millis(key.created_at)?,
+        revoked_at: key.revoked_at.map(format_millis).transpose()?,
     })
 }

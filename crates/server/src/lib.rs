@@ -1,12 +1,12 @@
-//! The HTTP server of a deployment.
+//! The HTTP server of the REST API.
 //!
 //! [`settings`] configures it, [`App`] is the shared state of its routes, [`router`] combines the [`RouteGroup`]s,
-//! [`start`] opens everything, and a [`Server`] responds until its [`Shutdown`] begins. Middleware around every route
-//! adds a request id, size limits, error bodies ([`ApiError`], with codes of [`workspace_api::error_codes`]),
-//! authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
+//! [`start`] opens the store and the catalog, and a [`Server`] serves requests until its [`Shutdown`] begins. Middleware
+//! around every route adds a request id, size limits, error bodies ([`ApiError`], with codes of
+//! [`workspace_api::error_codes`]), authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
 //!
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
-//! returns `Result<_, ApiError>`. A long stream watches [`Shutdown::begun`].
+//! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
 
 mod app;
 pub mod audit;
@@ -26,18 +26,18 @@ pub mod first_key;
 pub mod fuzzing;
 mod generate;
 mod guarded_body;
-mod guests;
+mod guest_port;
 mod health;
 pub mod key_hash;
 mod keys;
 mod log;
 mod metrics;
-mod node;
+mod node_name;
 pub mod openapi;
 mod owner_memory;
 mod pages;
 mod per_owner;
-mod private;
+mod private_file;
 mod process;
 mod processes;
 mod pty;
@@ -66,10 +66,10 @@ pub use app::App;
 pub use connections::raise_open_files;
 pub use error::ApiError;
 pub use generate::generate;
-pub use guests::GuestsError;
+pub use guest_port::GuestPortError;
 pub use log::init as init_log;
-pub use metrics::{Metrics, head as metric_head};
-pub use private::PrivateError;
+pub use metrics::{Metrics, write_metric_header};
+pub use private_file::PrivateFileError;
 pub use readiness::Readiness;
 pub use request_id::{Peer, RequestId};
 pub use route_group::RouteGroup;

@@ -171,11 +171,11 @@ fn workspaces(started: &StartedServer) -> String {
     if selection.is_fallback {
         let unavailable = selection.unavailable.iter().map(|(kind, reason)| cannot(*kind, reason));
         let unavailable: String = unavailable.collect();
-        return format!("{}, not as WORKSPACE_PROVIDER says{unavailable}", selection.kind);
+        return format!("{}, not as set by WORKSPACE_PROVIDER{unavailable}", selection.kind);
     }
     let setting = match started.app.settings.workspace_provider {
         ProviderChoice::Auto => "",
-        _ => ", as WORKSPACE_PROVIDER says",
+        _ => ", as set by WORKSPACE_PROVIDER",
     };
     let unavailable: String =
         selection.unavailable_faster().map(|(kind, reason)| cannot(kind, reason)).collect();

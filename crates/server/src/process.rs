@@ -32,7 +32,7 @@ use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
 use crate::stream;
-use crate::time::time;
+use crate::time::format_millis;
 
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
@@ -85,8 +85,7 @@ async fn run(
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "maxOutputSize"));
     }
     if body.timeout.is_some_and(|timeout| timeout > TIMEOUT_MAX) {
-        let message =
-            format!("timeout: at most {TIMEOUT_MAX} ms are allowed; 0 is for as long as the sandbox lives");
+        let message = format!("timeout: at most {TIMEOUT_MAX} ms are allowed; 0 means no timeout");
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "timeout"));
     }
     let (scope, details) = (scope(&caller), json!({ "command": body.command }));
@@ -162,7 +161,7 @@ impl Drop for KillOnDrop {
         let (service, scope) = (self.service.clone(), self.scope.clone());
         let (sandbox, command) = (std::mem::take(&mut self.sandbox), std::mem::take(&mut self.command));
         tokio::spawn(async move {
-            // An error means that the command has ended by itself.
+            // An error means that the command has already ended.
             drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
         });
     }
@@ -282,14 +281,14 @@ fn command_to_api(command: workspace_catalog::Command) -> Result<Command, ApiErr
         state: command.state.as_str().to_owned(),
         exit_code: command.exit_code,
         timed_out: command.timed_out,
-        started_at: time(command.started_at)?,
-        ended_at: command.ended_at.map(time).transpose()?,
+        started_at: format_millis(command.started_at)?,
+        ended_at: command.ended_at.map(format_millis).transpose()?,
     })
 }
 
 /// Stream the output of a command as events.
 ///
-/// The stream starts with the output that is kept, and ends after the command. To resume a lost stream, send the id of
+/// The stream starts with the retained output, and ends after the command. To resume a lost stream, send the id of
 /// the last event as `Last-Event-ID`.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/process/{command}/output", tag = "process", operation_id = "command_output",
     params(("id" = String, Path, description = "Id of the sandbox"), ("command" = String, Path, description = "Id of the command"), OutputQuery,
@@ -308,7 +307,7 @@ async fn output(
     let from = last_event_id(&headers)?.or(query.from).unwrap_or(0);
     let handle = app.sandboxes.command(&scope(&caller), &id, &command).await?;
     let output = handle.output(from).await?;
-    // While the handle lives, the guest agent reports the progress of the command.
+    // Until the handle is dropped, the guest agent reports the progress of the command.
     Ok(stream::events(output, command, from, async move { drop(handle) }))
 }
 

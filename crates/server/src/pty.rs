@@ -25,7 +25,7 @@ use crate::extract::{Json, Path, Query};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 
-const MESSAGE_MAX: usize = 1 << 20;
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(OpenApi)]
 #[openapi(paths(open, resize, close, connect))]
@@ -42,7 +42,7 @@ pub(crate) fn route_group() -> RouteGroup {
 
 /// Open a terminal in a sandbox.
 ///
-/// Connect to it by WebSocket at `websocketUrl`.
+/// Connect to it over WebSocket at `websocketUrl`.
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/pty", tag = "pty", operation_id = "open_terminal",
     params(("id" = String, Path, description = "Id of the sandbox")), request_body = OpenTerminal, responses(
     (status = 201, description = "New terminal", body = Terminal),
@@ -89,7 +89,7 @@ async fn resize(
     app.sandboxes
         .resize_terminal(&scope(&caller), &id, &pty, size)
         .await
-        .map_err(|error| socket::closed(error, &pty))?;
+        .map_err(|error| socket::map_closed(error, &pty))?;
     record(&app, &caller, &request, "pty.resized", &id, &pty);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -111,10 +111,10 @@ async fn close(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Connect to a terminal by WebSocket.
+/// Connect to a terminal over WebSocket.
 ///
 /// The client sends `{"type":"input","data":BASE64}`, `{"type":"resize","cols":N,"rows":N}` and `{"type":"ping"}`, or
-/// input as binary messages. The server first sends the output that is kept. It sends messages of the types `output`,
+/// input as binary messages. The server first sends the retained output. It sends messages of the types `output`,
 /// `exit`, `pong` and `error`, and WebSocket pings. If the client sends nothing for `TERMINAL_TIMEOUT`, not even a pong,
 /// the server closes the connection with the code 1008.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/pty/{pty}/ws", tag = "pty", operation_id = "connect_terminal",
@@ -134,17 +134,22 @@ async fn connect(
     let scope = scope(&caller);
     let terminal = app.sandboxes.terminal(&scope, &id, &pty).await?;
     let upgrade = upgrade.map_err(|rejection| {
-        ApiError::new(error_codes::INVALID_REQUEST, format!("this path needs a WebSocket: {rejection}"))
+        ApiError::new(
+            error_codes::INVALID_REQUEST,
+            format!("this path requires a WebSocket upgrade: {rejection}"),
+        )
     })?;
     let permit = app.terminal_connections.of(&terminal.id).try_acquire_owned().map_err(|_| {
-        let message = format!("{TERMINAL_CONNECTIONS_MAX} clients are connected to this terminal; close one");
+        let message = format!(
+            "{TERMINAL_CONNECTIONS_MAX} clients are already connected to this terminal; disconnect one"
+        );
         ApiError::new(error_codes::PTY_LIMIT_EXCEEDED, message).detail("limit", TERMINAL_CONNECTIONS_MAX)
     })?;
     let output = terminal.output(query.from.unwrap_or(0)).await?;
     // Connections are logged, because every client may send input.
     record(&app, &caller, &request, "pty.connected", &id, &pty);
     let session = socket::Session { app, scope, sandbox: id, terminal, binary: query.binary };
-    let upgrade = upgrade.max_message_size(MESSAGE_MAX).max_frame_size(MESSAGE_MAX);
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     // While the client is connected, the permit is held and the connection does not count as idle.
     let request = connection.map(|connection| connection.begin_request());
     Ok(upgrade.on_upgrade(async move |socket| {

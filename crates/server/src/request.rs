@@ -60,7 +60,7 @@ pub(crate) async fn around(State(app): State<App>, mut request: Request, next: N
     add_headers(&app, response.headers_mut(), &id);
     cors::allow(response.headers_mut(), allowed);
     record(&app, &endpoint, &response, began.elapsed());
-    // An unauthenticated connection counts as idle as soon as it has its response, also while the client reads it.
+    // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
     let request_guard = request_guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
     let memory = response.extensions_mut().remove::<Arc<MemoryReservation>>();
     response.map(|body| Body::new(GuardedBody::new(body, (running, request_guard, memory))))
@@ -183,9 +183,9 @@ fn add_headers(app: &App, headers: &mut HeaderMap, id: &str) {
 fn record(app: &App, endpoint: &str, response: &Response, duration: Duration) {
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(|error| error.code().name);
-    app.metrics.request(endpoint, status, duration);
+    app.metrics.record_request(endpoint, status, duration);
     if let Some(code) = code {
-        app.metrics.error(code);
+        app.metrics.record_error(code);
     }
     tracing::info!(
         endpoint,
@@ -213,7 +213,7 @@ mod tests {
             seen += usize::from(is_temporary);
         }
         assert!(seen > 10, "{seen}");
-        // A value that is already set is kept.
+        // An existing value is not overwritten.
         let own = ApiError::new(error_codes::RATE_LIMITED, "a test")
             .header(header::RETRY_AFTER, HeaderValue::from(7));
         let mut response = own.into_response();

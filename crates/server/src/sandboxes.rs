@@ -246,7 +246,7 @@ fn record_deletion(app: &App, caller: &Caller, request: &RequestId, id: &str) {
 
 /// Delete several sandboxes.
 ///
-/// The response is 200 also if some of them could not be deleted; `failed` lists these.
+/// The response is 200 even if some could not be deleted; `failed` lists them.
 #[utoipa::path(post, path = "/api/v1/sandboxes/batch-delete", tag = "sandboxes", operation_id = "delete_sandboxes", request_body = BatchDelete, responses(
     (status = 200, description = "Result for each sandbox", body = BatchDeleteResult),
     (status = "default", description = "Error", body = ErrorBody),

@@ -1,7 +1,7 @@
 //! Listeners, connections and graceful shutdown.
 //!
 //! During a shutdown the server keeps listening and refuses new requests with `SHUTTING_DOWN`. Requests in progress have
-//! `SHUTDOWN_TIMEOUT` to finish. Shortly before its end, long work is cancelled, so that clients still get an error.
+//! `SHUTDOWN_TIMEOUT` to finish. Shortly before it, long-running work is cancelled, so that clients still get an error.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,23 +34,23 @@ use crate::write_timeout::WriteTimeout;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the headers of the next request on an authenticated connection. Others are closed earlier: see
 /// `connections.rs`.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a client to read more of its response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Unsent bytes that the kernel buffers for a connection (`TCP_NOTSENT_LOWAT`). Half of them must be sent within
 /// [`WRITE_TIMEOUT`].
 #[cfg(target_os = "linux")]
-const UNSENT_MAX: u32 = 128 << 10;
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// Timeout for sending responses that are complete when the server stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time before the end of `SHUTDOWN_TIMEOUT` at which long work is cancelled; at most half of it.
+/// Time before `SHUTDOWN_TIMEOUT` at which long-running work is cancelled; at most half of the timeout.
 const CANCEL_BEFORE: Duration = Duration::from_secs(2);
 /// Timeout for detaching from sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two attempts to accept when the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Number of consecutive failures to accept after which waiting connections are refused.
-const ACCEPT_ATTEMPTS: u32 = 20;
+/// Interval between attempts to accept when the process is out of file descriptors.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of consecutive failures to accept after which pending connections are refused.
+const ACCEPT_FAILURES_MAX: u32 = 20;
 /// Response on a connection above the connection limit.
 const CONNECTION_LIMIT_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -59,11 +59,11 @@ const CONNECTION_LIMIT_RESPONSE: &[u8] =
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ServeError {
-    #[error("cannot listen on {address}: {source}\nhint: {setting} chooses another port")]
+    #[error("cannot listen on {address}: {source}\nhint: {setting} sets another port")]
     Listen { address: SocketAddr, setting: &'static str, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("the OpenAPI document cannot be written: {0}")]
+    #[error("cannot generate the OpenAPI document: {0}")]
     Document(#[from] serde_json::Error),
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Server that listens, and responds once [`Server::run`] is called.
+/// Server that is bound to its ports and serves requests once [`Server::run`] is called.
 pub struct Server {
     app: App,
     api: Listener,
@@ -126,19 +126,19 @@ impl Server {
         self.metrics.as_ref().map(|metrics| metrics.listener.local_addr()).transpose()
     }
 
-    /// Responds to requests until the [`Shutdown`](crate::Shutdown) of the app begins and running requests have finished.
+    /// Serves requests until the [`Shutdown`](crate::Shutdown) of the app begins and running requests have finished.
     pub async fn run(self) {
         // Begins after the shutdown of the app: first requests finish, then connections close.
-        let connections = Shutdown::new();
+        let connection_shutdown = Shutdown::new();
         let Self { app, api, metrics } = self;
         tokio::select! {
-            () = accept(&api, &connections) => {}
-            () = accept_optional(metrics.as_ref(), &connections) => {}
+            () = accept(&api, &connection_shutdown) => {}
+            () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}
         }
         drop((api, metrics));
-        connections.begin();
-        if tokio::time::timeout(FLUSH_TIMEOUT, connections.idle()).await.is_err() {
+        connection_shutdown.begin();
+        if tokio::time::timeout(FLUSH_TIMEOUT, connection_shutdown.idle()).await.is_err() {
             tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
@@ -181,9 +181,9 @@ async fn drain(app: &App) {
     }
 }
 
-async fn accept_optional(listener: Option<&Listener>, connections: &Shutdown) {
+async fn accept_optional(listener: Option<&Listener>, shutdown: &Shutdown) {
     match listener {
-        Some(listener) => accept(listener, connections).await,
+        Some(listener) => accept(listener, shutdown).await,
         None => std::future::pending().await,
     }
 }
@@ -210,16 +210,16 @@ async fn accept(listener: &Listener, shutdown: &Shutdown) {
                 tracing::warn!(%error, "failed to accept a connection");
                 listener.connections.close_idle_unauthenticated();
                 failures += 1;
-                if failures > ACCEPT_ATTEMPTS {
+                if failures > ACCEPT_FAILURES_MAX {
                     refuse_one(&listener.listener, &mut reserved);
                 }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
 }
 
-/// Accepts the connection that has waited longest and closes it. Uses the reserved descriptor, because no other is left.
+/// Accepts and closes the oldest pending connection. Uses the reserved descriptor, because no other is available.
 fn refuse_one(listener: &TcpListener, reserved: &mut ReservedDescriptor) {
     reserved.release_during(|| drop(listener.poll_accept(&mut Context::from_waker(Waker::noop()))));
 }
@@ -252,7 +252,7 @@ async fn handle_connection(
 fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     // An error means that the connection is already closed.
-    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_MAX);
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     #[cfg(not(target_os = "linux"))]
     let _ = stream;
 }
@@ -270,7 +270,7 @@ where
     let _running = shutdown.enter();
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(
             TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
             TowerToHyperService::new(service),
@@ -286,6 +286,6 @@ where
         () = connection.closed() => return tracing::debug!(%peer, "idle connection closed"),
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, %peer, "connection ended early");
+        tracing::debug!(%error, %peer, "connection failed");
     }
 }

@@ -46,7 +46,7 @@ impl Shutdown {
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
-    /// Counts a request or a connection as in progress for as long as the guard lives.
+    /// Counts a request or a connection as in progress until the guard is dropped.
     pub fn enter(&self) -> RunningGuard {
         self.running.send_modify(|count| *count += 1);
         RunningGuard(Arc::clone(&self.running))
@@ -57,7 +57,7 @@ impl Shutdown {
         *self.running.borrow()
     }
 
-    /// Waits until no guard lives.
+    /// Waits until all guards are dropped.
     pub async fn idle(&self) {
         let _ = self.running.subscribe().wait_for(|count| *count == 0).await;
     }

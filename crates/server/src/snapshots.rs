@@ -105,7 +105,7 @@ async fn upload(
 }
 
 /// Get a snapshot.
-#[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path, description = "Id of the snapshot, complete")), responses(
+#[utoipa::path(get, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "get_snapshot", params(("id" = String, Path, description = "Full id of the snapshot")), responses(
     (status = 200, description = "Snapshot", body = Snapshot),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
@@ -123,7 +123,7 @@ async fn fetch(
 ///
 /// Fails with `SNAPSHOT_IN_USE` while a reference, a sandbox or a mount uses it. The next garbage collection frees its
 /// disk space.
-#[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path, description = "Id of the snapshot, complete")), responses(
+#[utoipa::path(delete, path = "/api/v1/snapshots/{id}", tag = "snapshots", operation_id = "delete_snapshot", params(("id" = String, Path, description = "Full id of the snapshot")), responses(
     (status = 204, description = "The snapshot was deleted"),
     (status = "default", description = "Error", body = ErrorBody),
 ))]

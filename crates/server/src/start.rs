@@ -12,9 +12,9 @@ use workspace_state::{Store, StoreError, set_notice_handler};
 use crate::app::App;
 use crate::episode_recovery;
 use crate::first_key::{self, FirstKeyError, KeyOrigin};
-use crate::guests::{self, GuestsError};
-use crate::node;
-use crate::private::{self, PrivateError};
+use crate::guest_port::{self, GuestPortError};
+use crate::node_name;
+use crate::private_file::{self, PrivateFileError};
 use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
@@ -26,15 +26,15 @@ use crate::store::WALK_LIMITS;
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum StartError {
     #[error(transparent)]
-    Private(#[from] PrivateError),
+    Private(#[from] PrivateFileError),
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    #[error("cannot use the store of snapshots: {0}")]
+    #[error("cannot use the snapshot store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
     FirstKey(#[from] FirstKeyError),
     #[error(transparent)]
-    Guests(#[from] GuestsError),
+    Guests(#[from] GuestPortError),
     #[error(transparent)]
     Sandboxes(#[from] SandboxError),
     #[error(transparent)]
@@ -66,15 +66,15 @@ pub async fn start(
     settings: Settings,
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<StartedServer, StartError> {
-    private::create_directory(&settings.data_dir)?;
-    private::create_directory(&settings.workspace_root)?;
-    let lock = private::lock(&settings.data_dir)?;
+    private_file::create_directory(&settings.data_dir)?;
+    private_file::create_directory(&settings.workspace_root)?;
+    let lock = private_file::lock(&settings.data_dir)?;
     let catalog = Catalog::open(settings.database_url.0.reveal()).await?;
     let store = open_store(&settings.store_dir).await?;
-    let node = node::name(&settings.data_dir)?;
+    let node = node_name::read_or_create(&settings.data_dir)?;
     episode_recovery::remove_stale_records(&catalog, &node, &store).await?;
     let key = first_key::ensure(&settings, &node, &catalog).await?;
-    let port = guests::port(&settings).await?;
+    let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let sandboxes = runtime::service(&settings, node, catalog.clone(), port).await?;
     let bound = bind(settings, catalog, sandboxes.clone(), store, route_groups).await;
@@ -103,7 +103,7 @@ async fn bind(
 /// Opens the store, or creates it with mode 0700. Other processes may have it open, too.
 async fn open_store(path: &Path) -> Result<Store, StartError> {
     set_notice_handler(|notice| tracing::warn!("{notice}"));
-    private::create_directory(path)?;
+    private_file::create_directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;
     Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))

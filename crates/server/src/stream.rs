@@ -25,7 +25,7 @@ use crate::process::whole_characters;
 const QUEUE_MAX: usize = 1;
 /// Size in bytes from which a chunk is sent. A smaller chunk is sent if there is no more output.
 const CHUNK_SIZE: usize = 64 << 10;
-/// Maximum number of bytes read at once. It is small, because one owner may have a thousand unread streams.
+/// Maximum number of bytes per read. It is small, because one owner may have a thousand unread streams.
 const BATCH_SIZE: usize = 128 << 10;
 /// Maximum number of bytes of output in one event. JSON needs up to six bytes for one.
 const EVENT_SIZE: usize = 16 << 10;
@@ -81,7 +81,7 @@ pub(crate) fn events(
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
     output.set_batch_size(BATCH_SIZE);
     tokio::spawn(async move {
-        // A comment is sent at once, so that the client knows the id of the command.
+        // A comment is sent immediately, so that the client knows the id of the command.
         let mut end = from;
         let comment = Bytes::from(format!(": {id}\n\n"));
         if sender.send(comment).await.is_err() {
@@ -157,7 +157,7 @@ fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, end: &mut u64) -> 
         let _ = serde_json::to_writer(&mut text, &event);
         text.extend_from_slice(b"\n\n");
     }
-    // It may stay in the queue for long.
+    // It may be queued for a long time.
     text.shrink_to_fit();
     (!text.is_empty()).then(|| Bytes::from(text))
 }

@@ -26,7 +26,7 @@ use crate::error_mapping::{disk_full, is_full};
 use crate::extract::{Json, Path};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
-use crate::time::time;
+use crate::time::format_millis;
 
 /// Timeout for receiving the next piece of an archive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
         name: template.name,
         description: template.description,
         size: template.size,
-        created_at: template.created_at.map(time).transpose()?,
+        created_at: template.created_at.map(format_millis).transpose()?,
         present: template.present,
         fetch: template.fetch,
     })

@@ -45,7 +45,7 @@ impl Filter {
     pub(super) async fn count(&self, connection: &mut AnyConnection) -> Result<u64> {
         let (condition, parameters) = self.condition();
         let sql = format!("SELECT COUNT(*) AS total FROM sandboxes {condition}");
-        Row(Statement::with(&sql, parameters).one(connection).await?).count("total")
+        Row(Statement::with_parameters(&sql, parameters).one(connection).await?).count("total")
     }
 
     pub(super) async fn page(&self, connection: &mut AnyConnection) -> Result<Vec<AnyRow>> {
@@ -63,7 +63,7 @@ impl Filter {
         let sql = format!(
             "{select} {condition} {after_cursor} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}"
         );
-        Statement::with(&sql, parameters).all(connection).await
+        Statement::with_parameters(&sql, parameters).all(connection).await
     }
 
     /// Returns the `WHERE` clause. Its text depends only on which fields are set, never on their values.

@@ -90,8 +90,8 @@ pub(crate) struct Exec {
 
 /// Open a terminal in a sandbox
 ///
-/// All input goes to the sandbox, Ctrl-C too. The exit status is that of the shell; 125 if it could not be run. The terminal
-/// reconnects after a restart of the server.
+/// All input goes to the sandbox, including Ctrl-C. The exit status is that of the shell; 125 if it could not be run.
+/// The terminal reconnects after a restart of the server.
 #[derive(Debug, Args)]
 #[command(
     name = "shell",
@@ -159,7 +159,7 @@ pub(crate) struct Logs {
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMS))
+    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
 /// Copy files and directories into a sandbox or out of it

@@ -32,7 +32,7 @@ pub(crate) struct Gc {
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMS))
+    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
 /// Check all content of the store

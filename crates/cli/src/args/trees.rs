@@ -115,7 +115,7 @@ pub(crate) struct MergeTree {
     pub(crate) theirs: Vec<OsString>,
     #[command(flatten)]
     pub(crate) rules: MergeRules,
-    /// Store the result as a snapshot, also if there are conflicts, and print its id
+    /// Store the result as a snapshot, even if there are conflicts, and print its id
     #[arg(long)]
     pub(crate) commit: bool,
     #[command(flatten)]
@@ -128,8 +128,8 @@ pub(crate) struct MergeTree {
 /// Write a snapshot to a directory
 ///
 /// If the directory was checked out or snapshotted before, only the differences between the two snapshots are written.
-/// Files that are in neither snapshot stay. The checkout is refused if it would overwrite local edits, unless you give
-/// --force. If a checkout is interrupted, run it again to finish it.
+/// Files that are in neither snapshot are not changed. The checkout is refused if it would overwrite local edits,
+/// unless you give --force. If a checkout is interrupted, run it again to finish it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -173,7 +173,7 @@ pub(crate) struct Mount {
     pub(crate) foreground: bool,
 }
 
-/// Unmount a lazy mount, also if its process has died
+/// Unmount a lazy mount, even if its process has died
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  workspace umount mnt\n  workspace umount mnt --lazy")]
 pub(crate) struct Umount {

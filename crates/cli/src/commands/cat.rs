@@ -67,7 +67,7 @@ fn not_a_file(args: &Cat, path: &[u8], node: &Node) -> CommandError {
     match node {
         Node::Symlink(link) => {
             CommandError::failed(format!("`{path}` is a symlink to `{}`", quote_path(&link.target)))
-                .hint("name the file it points to")
+                .hint("specify the file it points to")
         }
         _ => CommandError::failed(format!("`{path}` is a directory")).hint(format!(
             "`workspace ls {} {}` lists it",

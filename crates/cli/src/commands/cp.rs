@@ -21,7 +21,7 @@ pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
         }
     };
     copy::warn_of_skipped(&skipped);
-    Ok(Outcome::with_reservations_if(!skipped.is_empty()))
+    Ok(Outcome::with_warnings_if(!skipped.is_empty()))
 }
 
 /// Splits `ID:PATH`. A path with a slash before its colon is local.
@@ -60,7 +60,7 @@ fn local_name(path: &Path) -> Result<String> {
     let name = whole.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     name.ok_or_else(|| {
         CommandError::usage(format!("{} has no file name for the copy", path.display()))
-            .hint("give a file or directory")
+            .hint("specify a file or directory")
     })
 }
 

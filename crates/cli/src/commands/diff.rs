@@ -37,7 +37,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
             print_difference(output, &difference)?;
         }
     }
-    Ok(Outcome::with_reservations_if(from.lacks_content || to.lacks_content))
+    Ok(Outcome::with_warnings_if(from.lacks_content || to.lacks_content))
 }
 
 /// A difference as `--json` prints it.
@@ -102,7 +102,7 @@ fn code(kind: &DifferenceKind) -> ChangeCode {
 }
 
 /// Returns the name of a change, padded to the width of the column.
-pub(super) fn word(change: ChangeCode) -> &'static str {
+pub(super) fn change_label(change: ChangeCode) -> &'static str {
     match change {
         ChangeCode::Added => "added        ",
         ChangeCode::Removed => "removed      ",
@@ -117,21 +117,22 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
     if output.json() {
         return output.record(&DifferenceFields::new(difference));
     }
-    let word = word(code(&difference.kind));
+    let change_label = change_label(code(&difference.kind));
     let is_directory = |entry: Option<&Entry>| entry.is_some_and(|it| it.node.kind() == NodeKind::Directory);
-    let path = shown(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
+    let path =
+        display_path(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
     match &difference.kind {
         DifferenceKind::Renamed { from } => {
-            let from = shown(from, is_directory(difference.old.as_ref()));
-            output.line(format_args!("{word}{from} -> {path}"))
+            let from = display_path(from, is_directory(difference.old.as_ref()));
+            output.line(format_args!("{change_label}{from} -> {path}"))
         }
-        DifferenceKind::ModeChanged => output.line(format_args!("{word}{path}{}", modes(difference))),
-        _ => output.line(format_args!("{word}{path}")),
+        DifferenceKind::ModeChanged => output.line(format_args!("{change_label}{path}{}", modes(difference))),
+        _ => output.line(format_args!("{change_label}{path}")),
     }
 }
 
 /// Formats a path, with a slash if it is a directory. An empty path is the root.
-pub(super) fn shown(path: &[u8], is_directory: bool) -> String {
+pub(super) fn display_path(path: &[u8], is_directory: bool) -> String {
     match path {
         b"" => "./".to_owned(),
         path => format!("{}{}", quote_path(path), if is_directory { "/" } else { "" }),

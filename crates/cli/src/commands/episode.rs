@@ -134,7 +134,7 @@ fn print(output: &mut Output, episode: &Episode, depth: usize) -> Result<()> {
         return output.record(&EpisodeFields::new(episode));
     }
     let indent = "  ".repeat(depth);
-    let visits = text::counted(episode.visits, "visit", "visits");
+    let visits = text::pluralize(episode.visits, "visit", "visits");
     let action = text::first_line(&episode.action);
     output.line(format_args!(
         "{indent}{}  reward {}  {visits}  snapshot {}  {action}",

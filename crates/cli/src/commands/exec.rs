@@ -15,13 +15,13 @@ use crate::stdin::stdin;
 use crate::text;
 
 /// Exit status of a command that timed out, as with `timeout`.
-const TIMED_OUT: u8 = 124;
-/// Offset of the exit status of a program that a signal ended.
-const BY_SIGNAL: i32 = 128;
+const EXIT_TIMED_OUT: u8 = 124;
+/// Added to the signal number for the exit status of a program that a signal killed.
+const EXIT_SIGNAL_BASE: i32 = 128;
 
 pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
-        refuse_json(context, "the output of a program")?;
+        reject_json(context, "the output of a program")?;
     }
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     block_on(exec(context, &client, args)).map_err(CommandError::not_run)
@@ -51,7 +51,7 @@ async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Out
     Ok(outcome(&end))
 }
 
-/// Runs a command that is connected with this program to its end.
+/// Runs an attached command to completion.
 pub(super) async fn run_attached(
     context: &mut Context,
     client: &Client,
@@ -82,30 +82,30 @@ fn started(context: &mut Context, command: &str) -> Result<Outcome> {
 
 /// Maps the end of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
 pub(super) fn outcome(end: &End) -> Outcome {
-    explain(end.failed.as_deref(), end.timed_out);
-    ended(end.exit_code, end.timed_out)
+    print_failure(end.failed.as_deref(), end.timed_out);
+    exit_outcome(end.exit_code, end.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
-pub(super) fn explain(failed: Option<&str>, timed_out: bool) {
+pub(super) fn print_failure(failed: Option<&str>, timed_out: bool) {
     if let Some(why) = failed {
         text::print_stderr(&format!("error: {why}"));
     }
     if timed_out {
         text::print_stderr(
-            "error: the program timed out and was ended\nhint: `--timeout` gives it more time",
+            "error: the program timed out and was killed\nhint: `--timeout` sets a longer timeout",
         );
     }
 }
 
 /// Returns the exit status of a command.
-pub(super) fn ended(exit_code: i32, timed_out: bool) -> Outcome {
-    Outcome::Exit(if timed_out { TIMED_OUT } else { status(exit_code) })
+pub(super) fn exit_outcome(exit_code: i32, timed_out: bool) -> Outcome {
+    Outcome::Exit(if timed_out { EXIT_TIMED_OUT } else { status(exit_code) })
 }
 
 /// Maps an exit code to a status, which has eight bits. Other codes count as killed.
 fn status(code: i32) -> u8 {
-    u8::try_from(code).unwrap_or(u8::try_from(BY_SIGNAL + 9).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::try_from(EXIT_SIGNAL_BASE + 9).unwrap_or(u8::MAX))
 }
 
 /// Returns the timeout in milliseconds; 0 for none.
@@ -113,13 +113,13 @@ pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns pairs as a map; of equal names the last counts.
+/// Collects pairs into a map; the last of equal names wins.
 pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }
 
-/// Refuses `--json` for commands whose output is that of another program.
-pub(super) fn refuse_json(context: &Context, what: &str) -> Result<()> {
+/// Rejects `--json` for commands whose output is that of another program.
+pub(super) fn reject_json(context: &Context, what: &str) -> Result<()> {
     if context.output.json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));
     }

@@ -47,7 +47,7 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
         Some(path) => Box::new(File::open(path).map_err(|error| cannot_read(path, &error))?),
         None if io::stdin().is_terminal() => {
             return Err(CommandError::usage("an archive cannot be read from a terminal").hint(
-                "give a file, `workspace import x.tar`, or redirect stdin, `workspace import < x.tar`",
+                "specify a file, `workspace import x.tar`, or redirect stdin, `workspace import < x.tar`",
             ));
         }
         None => Box::new(io::stdin()),
@@ -75,16 +75,16 @@ fn cannot_read(path: &Path, error: &io::Error) -> CommandError {
 
 /// Returns the compression program of a file, by its magic number.
 fn compression(start: &[u8]) -> Option<&'static str> {
-    const BEGINNINGS: [(&[u8], &str); 4] =
+    const MAGIC_NUMBERS: [(&[u8], &str); 4] =
         [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2")];
-    BEGINNINGS.iter().find(|(beginning, _)| start.starts_with(beginning)).map(|(_, program)| *program)
+    MAGIC_NUMBERS.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, program)| *program)
 }
 
 /// Warns of replaced members; the report lists at most a thousand.
 fn warn_replaced(report: &ImportReport) {
     for path in &report.replaced {
         print_stderr(&format!(
-            "warning: {} is in the archive more than once; the last one counts",
+            "warning: {} is in the archive more than once; the last one is used",
             quote_path(path)
         ));
     }

@@ -19,14 +19,14 @@ use crate::time;
 /// Idle time after which all stored output has arrived. Stored output arrives without pauses.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Nanoseconds of a millisecond.
-const NANOSECONDS: i64 = 1_000_000;
+const NANOS_PER_MILLI: i64 = 1_000_000;
 /// Default number of lines of all commands.
 const DEFAULT_TAIL: u16 = 100;
 /// Number of newest commands whose output is printed, as on the server.
 const COMMANDS_MAX: u32 = 200;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
-    super::exec::refuse_json(context, "what commands printed")?;
+    super::exec::reject_json(context, "what commands printed")?;
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         let sandbox = find(&client, &args.sandbox).await?;
@@ -50,7 +50,7 @@ async fn all(context: &mut Context, client: &Client, sandbox: &str, args: &Logs)
     let mut pieces = Vec::new();
     for command in &commands {
         let output = Follower::of_command(client, sandbox, &command.command_id);
-        pieces.extend(output.read_kept(IDLE_TIMEOUT).await?);
+        pieces.extend(output.read_retained(IDLE_TIMEOUT).await?);
     }
     pieces.retain(|(time, _)| is_wanted(*time, args.since));
     pieces.sort_by_key(|(time, _)| *time);
@@ -125,7 +125,7 @@ async fn one(
 }
 
 fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
-    since.is_none_or(|since| time.saturating_mul(NANOSECONDS) >= since.0)
+    since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }
 
 fn release(context: &mut Context, held: &mut Option<Tail>) -> Result<()> {

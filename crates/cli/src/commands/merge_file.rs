@@ -25,7 +25,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
 /// Maximum number of conflicts in the exit status: larger statuses are errors.
-const COUNTED: usize = 127;
+const CONFLICTS_MAX: usize = 127;
 
 /// OURS, BASE and THEIRS.
 const VERSIONS: usize = 3;
@@ -88,7 +88,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
         let failed = CommandError::not_text(format!("`{path}` is not text and cannot be merged"));
         return Err(
-            failed.hint("take one side with `--ours` or `--theirs`, or leave OURS with `--type binary`")
+            failed.hint("take one side with `--ours` or `--theirs`, or keep OURS with `--type binary`")
         );
     }
     let MergedFile { content, conflicts } =
@@ -122,7 +122,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     if args.union && !args.quiet && !merged.is_resolved() {
         warn_of_union(&path, merged.strategy);
     }
-    Ok(Outcome::Exit(u8::try_from(conflicts.min(COUNTED)).unwrap_or(u8::MAX)))
+    Ok(Outcome::Exit(u8::try_from(conflicts.min(CONFLICTS_MAX)).unwrap_or(u8::MAX)))
 }
 
 /// Returns the merge rule: command line options override the policy.

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 
 /// Hidden command that calls [`serve`].
-pub(crate) const SERVE: &str = "serve-lazy-mount";
+pub(crate) const SERVE_COMMAND: &str = "serve-lazy-mount";
 
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
     // Opened first, so that errors of the store are reported as by every command.
@@ -27,7 +27,7 @@ pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {
         })?;
         let mut command = Command::new(program);
         workspace_host::limits::reset_open_files_limit(&mut command);
-        command.arg(SERVE);
+        command.arg(SERVE_COMMAND);
         spawn_daemon(command, store.path(), &args.directory, &options)?;
     }
     Ok(Outcome::Done)

@@ -10,7 +10,7 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::names;
 
 /// Prefix of the references of tags.
-const TAGS: &str = "tags/";
+const TAG_PREFIX: &str = "tags/";
 
 /// A reference that was made or moved.
 #[derive(Serialize)]
@@ -53,12 +53,12 @@ fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
 
 /// Runs `workspace branch`.
 pub(crate) fn branch(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, "", |name| !name.starts_with(TAGS))
+    naming_command(context, naming, "", |name| !name.starts_with(TAG_PREFIX))
 }
 
 /// Runs `workspace tag`.
 pub(crate) fn tag(context: &mut Context, naming: &Naming) -> Result<Outcome> {
-    naming_command(context, naming, TAGS, |name| name.starts_with(TAGS))
+    naming_command(context, naming, TAG_PREFIX, |name| name.starts_with(TAG_PREFIX))
 }
 
 fn naming_command(
@@ -89,7 +89,7 @@ fn exists(name: &str, at: SnapshotId) -> CommandError {
     CommandError::failed(format!("reference `{name}` exists and points to {at}"))
 }
 
-/// Moves a reference. Fails if it does not point to `previous` any more.
+/// Moves a reference. Fails if it no longer points to `previous`.
 fn move_to(
     context: &mut Context,
     store: &Store,

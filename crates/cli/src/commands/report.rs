@@ -25,7 +25,7 @@ pub(super) struct Report<More> {
     pub(super) more: More,
 }
 
-/// Entry that was left out of the snapshot.
+/// Entry that was skipped.
 #[derive(Serialize)]
 pub(super) struct SkippedFields {
     path: TreePath,

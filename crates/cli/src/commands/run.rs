@@ -14,13 +14,13 @@ use crate::session::OnSignal;
 use crate::signals::Signals;
 use crate::text;
 
-/// A sandbox outlives its command by this, so that the command's own end comes first.
+/// Time that a sandbox outlives its command, so that the command's timeout expires first.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(60);
 /// Default lifetime of sandboxes on a server.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
-    super::exec::refuse_json(context, "the output of a program")?;
+    super::exec::reject_json(context, "the output of a program")?;
     run_anywhere(context, args).map_err(CommandError::not_run)
 }
 
@@ -56,13 +56,15 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         None => run_command(context, client, id, args, &mut signals).await,
     };
     if args.keep {
-        text::print_stderr(&format!("note: the sandbox {id} is kept; `workspace sandbox rm {id}` ends it"));
+        text::print_stderr(&format!(
+            "note: sandbox {id} keeps running; `workspace sandbox rm {id}` removes it"
+        ));
         return outcome;
     }
     let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
     let outcome = outcome?;
     removed.map_err(|error| {
-        error.hint(format!("`workspace sandbox rm {id}` ends the sandbox, which still exists"))
+        error.hint(format!("the sandbox still exists; `workspace sandbox rm {id}` removes it"))
     })?;
     Ok(outcome)
 }

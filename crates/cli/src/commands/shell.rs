@@ -6,7 +6,7 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, ServerUrl, block_on, find, terminal};
 
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
-    super::exec::refuse_json(context, "a terminal")?;
+    super::exec::reject_json(context, "a terminal")?;
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::not_run)?);
     let envs = super::exec::pairs(&args.envs);
     let options =

@@ -33,7 +33,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
         more: ExtraFields { files_read: report.files_read },
     };
     made.print(context, &store, &report.snapshot)?;
-    Ok(Outcome::with_reservations_if(lacks_content(&report)))
+    Ok(Outcome::with_warnings_if(lacks_content(&report)))
 }
 
 fn parents(store: &Store, texts: &[String]) -> Result<Vec<SnapshotId>> {

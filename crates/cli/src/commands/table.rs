@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Tables with aligned columns.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::error::Result;
 use crate::output::Output;
-use crate::text::shown_text;
+use crate::text::escape_controls;
 
 /// Prints rows below a header, every column as wide as its widest cell. Prints nothing if there are no rows.
 pub(super) fn print(output: &mut Output, header: &[&str], rows: &[Vec<String>]) -> Result<()> {
@@ -20,7 +20,7 @@ pub(super) fn print(output: &mut Output, header: &[&str], rows: &[Vec<String>]) 
 /// columns.
 fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let header = header.iter().map(|name| Cow::Borrowed(*name)).collect();
-    let rows = rows.iter().map(|row| row.iter().map(|cell| shown_text(cell)).collect());
+    let rows = rows.iter().map(|row| row.iter().map(|cell| escape_controls(cell)).collect());
     let rows: Vec<Vec<Cow<'_, str>>> = std::iter::once(header).chain(rows).collect();
     let mut widths = Vec::new();
     for row in &rows {
@@ -37,7 +37,7 @@ fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 /// Prints names and their values.
 pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<()> {
     for (name, value) in fields {
-        output.line(format_args!("{name:<12}{}", shown_text(value)).to_string().trim_end())?;
+        output.line(format_args!("{name:<12}{}", escape_controls(value)).to_string().trim_end())?;
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(super) fn fields(output: &mut Output, fields: &[(&str, String)]) -> Result<(
 /// Formats a time of the API to the second. Returns a text that is no time unchanged.
 pub(super) fn time(text: &str) -> String {
     match crate::time::parse(text, &crate::time::now()) {
-        Some(time) => crate::time::shown(time),
+        Some(time) => crate::time::format(time),
         None => text.to_owned(),
     }
 }

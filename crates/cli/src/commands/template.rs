@@ -82,9 +82,9 @@ fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
         "accepted: a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or zstd"
             .to_owned()
     } else if failure.is(error_codes::TEMPLATE_EXISTS) {
-        format!("give another name, or remove that one first: `workspace template rm {name}`")
+        format!("choose another name, or remove that one first: `workspace template rm {name}`")
     } else if failure.is(error_codes::FORBIDDEN) {
-        "only admins import templates: use a key of that role".to_owned()
+        "only admins may import templates: use an admin key".to_owned()
     } else if failure.is(error_codes::NOT_IMPLEMENTED) {
         "load the image into the container engine of the server, and name it with `--template`".to_owned()
     } else {

@@ -36,18 +36,18 @@ use crate::remote::program;
 use crate::session::{Attachment, Destination, End, OnClosedStdout, OnSignal};
 use crate::signals::Signals;
 use crate::stdin::stdin;
-use crate::text::{counted, print_stderr};
+use crate::text::{pluralize, print_stderr};
 use crate::user;
 use decision::{Decision, Question, print_patch_safely};
 
-/// Number of entries from which on a tree is not written out for the sandbox in advance.
+/// Number of entries from which a tree is loaded lazily instead of being written before the sandbox starts.
 const LARGE_TREE: u64 = 1_000;
 
 /// Template with the programs of this system.
-const BASE: &str = "base";
+const BASE_TEMPLATE: &str = "base";
 
-/// Hint for other systems.
-const ELSEWHERE: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
+/// Hint for systems without local sandboxes.
+const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     attempt(context, args).map_err(CommandError::not_run)
@@ -56,7 +56,7 @@ pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
 fn attempt(context: &mut Context, args: &Try) -> Result<Outcome> {
     if !cfg!(target_os = "linux") {
         let failed = CommandError::failed("`workspace try` needs Linux");
-        return Err(failed.hint(ELSEWHERE));
+        return Err(failed.hint(SERVER_HINT));
     }
     #[cfg(target_os = "linux")]
     if args.template.is_none() {
@@ -92,7 +92,7 @@ struct TrialResult {
     changes: InsightDiff,
     /// Created files that a snapshot of the directory ignores.
     ignored: Vec<Vec<u8>>,
-    /// Created files that no snapshot can hold.
+    /// Created files that a snapshot cannot contain.
     skipped: Vec<SkippedFields>,
     skipped_count: u64,
     /// Stdin that the program did not read.
@@ -137,7 +137,7 @@ impl Trial<'_> {
             }
             Decision::Drop => false,
         };
-        let outcome = super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
@@ -222,7 +222,7 @@ impl Trial<'_> {
     fn new_sandbox(&self, before: &Snapshot) -> Result<NewSandbox> {
         let network = network(self.args.network, &self.args.allowed)?;
         let (template, snapshot) =
-            (self.args.template.clone().unwrap_or_else(|| BASE.to_owned()), Some(before.id));
+            (self.args.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned()), Some(before.id));
         Ok(NewSandbox { template, snapshot, network, ..NewSandbox::default() })
     }
 
@@ -257,10 +257,10 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
-            let count = counted(ran.ignored.len() as u64, "path", "paths");
+            let count = pluralize(ran.ignored.len() as u64, "path", "paths");
             print_stderr(&format!("note: not kept because .workspaceignore names them: {count}"));
         }
         if ran.changes.entries.is_empty() {
@@ -290,7 +290,7 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
     match network {
         Network::None if allowed.is_empty() => Ok(NetworkAccess::None),
         Network::None => Err(CommandError::usage("--allow needs --network egress")
-            .hint("give both, or neither for a program without a network")),
+            .hint("set both, or neither for a program without a network")),
         Network::Egress => {
             let parsed = allowed.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>();
             let parsed = parsed.map_err(|error| {

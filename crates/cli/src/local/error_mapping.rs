@@ -12,7 +12,7 @@ impl From<SandboxError> for CommandError {
             SandboxError::Workspace(WorkspaceError::Directory(error)) => error.into(),
             SandboxError::Workspace(WorkspaceError::Store(error)) => error.into(),
             SandboxError::Invalid { .. } => {
-                Self::failed(error.to_string()).hint("`--help` says what each option takes")
+                Self::failed(error.to_string()).hint("`--help` explains the options")
             }
             other => Self::failed(other.to_string()).hint("nothing was changed; try again"),
         }
@@ -28,7 +28,7 @@ impl From<RuntimeError> for CommandError {
             RuntimeError::NoTemplate { .. } | RuntimeError::TemplateAway { .. } => {
                 failed.hint("`workspace template ls` lists the templates of a server on this machine")
             }
-            _ => failed.hint("nothing was changed; the system log (`dmesg`) may say more"),
+            _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
         }
     }
 }

@@ -20,20 +20,20 @@ use workspace_state::{SnapshotId, Store};
 
 use super::leftovers::{self, DirLock, HomeRecord};
 use super::{OWNER, SCOPE};
-use crate::commands::mount::SERVE;
+use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_data;
 use crate::signals::Signals;
 
 /// Parent directory of homes, below the XDG cache directory.
-const DIRECTORIES: &str = "elevo-workspace/try";
+const PARENT_DIR: &str = "elevo-workspace/try";
 const AGENT: &str = "workspace-agent";
 /// Lifetime of a sandbox, longer than any user takes to answer.
 const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 /// More than any machine has: only the limits of the user apply.
 const UNLIMITED_BYTES: u64 = 1 << 50;
-const PROCESSES: u32 = 32_768;
-const BASE: &str = "base";
+const PROCESSES_MAX: u32 = 32_768;
+const BASE_TEMPLATE: &str = "base";
 /// Name of the store in a home that does not use the store of the user.
 const OWN_STORE: &str = "store";
 
@@ -163,7 +163,7 @@ impl Home {
 
     /// Links a template of the user's server into this home.
     fn link_template(&self, name: &str) -> Result<()> {
-        let Some(data) = local_data().filter(|_| name != BASE) else { return Ok(()) };
+        let Some(data) = local_data().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
         let here = self.directory.join("templates");
         let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
@@ -193,7 +193,7 @@ impl Home {
         let cleared = cleared.map_err(|error| error.to_string()).and_then(|done| done);
         cleared.map_err(|error| {
             CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
-                .hint("remove it yourself; it is not needed any more")
+                .hint("remove it yourself; it is no longer needed")
         })
     }
 }
@@ -223,11 +223,11 @@ fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
         cpu_millis: u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(1_000),
         memory: UNLIMITED_BYTES,
         disk: UNLIMITED_BYTES,
-        processes: PROCESSES,
+        processes: PROCESSES_MAX,
     };
     Settings {
         store: store.to_owned(),
-        lazy: Some(LazyCommand { program, args: vec![SERVE.into()] }),
+        lazy: Some(LazyCommand { program, args: vec![SERVE_COMMAND.into()] }),
         timeout: LIFETIME,
         lifetime: LIFETIME,
         default_resources: all,
@@ -247,7 +247,7 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> 
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let mut failed = None;
     for parent in cache.into_iter().chain([std::env::temp_dir()]) {
-        match make_below(&parent.join(DIRECTORIES), apart) {
+        match make_below(&parent.join(PARENT_DIR), apart) {
             Ok(Some(made)) => return Ok(made),
             Ok(None) => {}
             Err(error) => failed = Some((parent, error)),
@@ -255,16 +255,16 @@ pub(crate) fn new_directory(apart: Option<&Path>) -> Result<(PathBuf, DirLock)> 
     }
     Err(match (failed, apart) {
         (Some((parent, error)), _) => {
-            CommandError::failed(format!("cannot make a directory below {}: {error}", parent.display()))
+            CommandError::failed(format!("cannot create a directory below {}: {error}", parent.display()))
                 .hint(io_hint(&error))
         }
         (None, Some(apart)) => CommandError::failed(format!(
             "there is no directory for temporary files outside {}",
             apart.display()
         ))
-        .hint("name one with XDG_CACHE_HOME, or try a directory that holds less"),
+        .hint("set XDG_CACHE_HOME to one, or try a smaller directory"),
         (None, None) => CommandError::failed("there is no directory for temporary files")
-            .hint("name one with XDG_CACHE_HOME"),
+            .hint("set XDG_CACHE_HOME to one"),
     })
 }
 

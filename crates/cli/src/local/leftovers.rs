@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
 
-const LOCK: &str = "lock";
-const NOTE: &str = "note";
+const LOCK_FILE: &str = "lock";
+const RECORD_FILE: &str = "note";
 
 /// Lock of a directory, held while its process runs.
 pub(crate) struct DirLock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
@@ -18,7 +18,7 @@ pub(crate) struct DirLock(#[allow(dead_code, reason = "dropping the file release
 impl DirLock {
     /// Locks a directory. `None` if another process holds the lock.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
-        Self::of(File::create(directory.join(LOCK))?)
+        Self::of(File::create(directory.join(LOCK_FILE))?)
     }
 
     fn of(file: File) -> io::Result<Option<Self>> {
@@ -40,12 +40,12 @@ pub(super) struct HomeRecord {
 
 impl HomeRecord {
     pub(super) fn write(&self, directory: &Path) -> io::Result<()> {
-        fs::write(directory.join(NOTE), serde_json::to_vec(self)?)
+        fs::write(directory.join(RECORD_FILE), serde_json::to_vec(self)?)
     }
 
     /// Reads the note. `None` if it is incomplete.
     pub(super) fn read(directory: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(directory.join(NOTE)).ok()?).ok()
+        serde_json::from_slice(&fs::read(directory.join(RECORD_FILE)).ok()?).ok()
     }
 }
 
@@ -53,7 +53,7 @@ impl HomeRecord {
 pub(crate) fn find(parent: &Path) -> Vec<(PathBuf, DirLock)> {
     let all = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {
-        let lock = File::open(path.join(LOCK)).ok()?;
+        let lock = File::open(path.join(LOCK_FILE)).ok()?;
         Some((path, DirLock::of(lock).ok().flatten()?))
     })
     .collect()

@@ -10,7 +10,7 @@ use workspace_sandbox::{
 
 use super::SCOPE;
 use crate::error::{CommandError, Result};
-use crate::screen::{self, Raw};
+use crate::screen::{self, RawMode};
 use crate::session::{
     Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, Session, Stream, attach,
 };
@@ -19,14 +19,14 @@ use crate::signals::Signals;
 /// Command to run.
 #[derive(Debug, Default)]
 pub(crate) struct CommandOptions {
-    /// A line for `/bin/sh`.
+    /// Command line for `/bin/sh`.
     pub(crate) line: String,
     pub(crate) envs: BTreeMap<String, String>,
     /// Timeout; none by default.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Runs a command to its end. It gets stdin if the attachment has it.
+/// Runs a command to completion. It gets stdin if the attachment has it.
 pub(crate) async fn run(
     service: &Service,
     sandbox: &str,
@@ -46,7 +46,7 @@ pub(crate) async fn run(
     attach(&LocalCommand { service, sandbox, id: &handle.id }, output, attachment).await
 }
 
-/// Runs a command to its end in a terminal that is connected with this one. All input goes to it, Ctrl-C too.
+/// Runs a command to completion in a terminal that is connected to this one. It gets all input, including Ctrl-C.
 pub(crate) async fn run_in_terminal(
     service: &Service,
     sandbox: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn run_in_terminal(
     stdin: &mut mpsc::Receiver<Vec<u8>>,
     signals: &mut Signals,
 ) -> Result<End> {
-    let _raw = Raw::enter()?;
+    let _raw = RawMode::enter()?;
     let mut envs = options.envs;
     screen::set_term(&mut envs);
     let request = TerminalRequest { size: size(), shell: None, command: Some(options.line), cwd: None, envs };
@@ -71,7 +71,7 @@ pub(crate) async fn run_in_terminal(
 }
 
 /// Creates the error for a sandbox that ended before its program.
-pub(crate) fn lost() -> CommandError {
+pub(crate) fn sandbox_ended() -> CommandError {
     CommandError::failed("the sandbox ended before the program did").hint("nothing was changed; try again")
 }
 
@@ -167,7 +167,7 @@ impl OutputStream for LocalOutput {
             if let Some(piece) = self.pieces.pop_front() {
                 return Ok(event(piece));
             }
-            self.pieces = self.output.next().await?.ok_or_else(lost)?.into();
+            self.pieces = self.output.next().await?.ok_or_else(sandbox_ended)?.into();
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::text;
 
 /// Maximum number of entries in an archive from a sandbox.
 const ENTRIES_MAX: u64 = 20_000_000;
-/// Maximum number of bytes of their names.
+/// Maximum total size of their names in bytes.
 const METADATA_MAX: u64 = 4 << 30;
 
 /// Error of packing or unpacking an archive.
@@ -24,19 +24,19 @@ pub(crate) enum CopyError {
     Io { path: PathBuf, error: io::Error },
     /// The archive itself could not be read or written.
     Archive(io::Error),
-    /// A member would be written outside of the target, or there are too many members.
+    /// A member would be written outside the target, or there are too many members.
     Refused(String),
 }
 
-type Done<T = ()> = Result<T, CopyError>;
+type CopyResult<T = ()> = Result<T, CopyError>;
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     let path = path.to_owned();
     move |error| CopyError::Io { path, error }
 }
 
 /// Writes files and directories into an archive under new names. Returns the paths that cannot be copied.
-pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> Done<Vec<PathBuf>> {
+pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<Vec<PathBuf>> {
     let mut builder = Builder::new(to);
     builder.follow_symlinks(false);
     let mut skipped = Vec::new();
@@ -47,16 +47,21 @@ pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> Done<Vec<Pa
     Ok(skipped)
 }
 
-fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, skipped: &mut Vec<PathBuf>) -> Done {
-    let kind = fs::symlink_metadata(path).map_err(at(path))?.file_type();
+fn add(
+    builder: &mut Builder<impl Write>,
+    path: &Path,
+    name: &Path,
+    skipped: &mut Vec<PathBuf>,
+) -> CopyResult {
+    let kind = fs::symlink_metadata(path).map_err(io_error(path))?.file_type();
     if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
         skipped.push(path.to_owned());
         return Ok(());
     }
-    builder.append_path_with_name(path, name).map_err(at(path))?;
+    builder.append_path_with_name(path, name).map_err(io_error(path))?;
     if kind.is_dir() {
         let mut entries =
-            fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(at(path))?;
+            fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(io_error(path))?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
             add(builder, &entry.path(), &name.join(entry.file_name()), skipped)?;
@@ -67,18 +72,18 @@ fn add(builder: &mut Builder<impl Write>, path: &Path, name: &Path, skipped: &mu
 
 /// Unpacks an archive with a single top-level name, which becomes `root`. Returns devices and pipes, which are skipped.
 ///
-/// The archive comes from a sandbox and is not trusted: nothing outside of `root` is changed, and no symlink is followed.
-pub(crate) fn unpack(mut from: impl Read, root: &Path) -> Done<Vec<PathBuf>> {
-    let name = root.file_name().ok_or_else(|| at(root)(io::ErrorKind::InvalidInput.into()))?;
+/// The archive comes from a sandbox and is not trusted: nothing outside `root` is changed, and no symlink is followed.
+pub(crate) fn unpack(mut from: impl Read, root: &Path) -> CopyResult<Vec<PathBuf>> {
+    let name = root.file_name().ok_or_else(|| io_error(root)(io::ErrorKind::InvalidInput.into()))?;
     let directory = root.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let options = ExtractOptions {
         profile: ExtractProfile::Copy { name: name.as_bytes().to_vec() },
         limits: ArchiveLimits { entries: ENTRIES_MAX, metadata: METADATA_MAX, ..ArchiveLimits::default() },
         cancel: Cancel::new(),
     };
-    let problem = |error| copy_error(error, directory);
-    let mut extractor = Extractor::new(directory, options).map_err(problem)?;
-    extractor.extract(&mut from).map_err(problem)?;
+    let to_copy_error = |error| copy_error(error, directory);
+    let mut extractor = Extractor::new(directory, options).map_err(to_copy_error)?;
+    extractor.extract(&mut from).map_err(to_copy_error)?;
     let report = extractor.report();
     let unnamed = report.skipped_count - report.skipped.len() as u64;
     if unnamed > 0 {
@@ -106,7 +111,7 @@ mod tests {
         let mut builder = Builder::new(Vec::new());
         for (name, kind, content) in members {
             let mut header = tar::Header::new_gnu();
-            // The name is written directly, because the library refuses harmful names.
+            // The name is written directly, because the library rejects unsafe names.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_mode(0o755);
             header.set_entry_type(*kind);
@@ -122,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside() {
+    fn hostile_archives_write_nothing_outside_the_target() {
         use EntryType::{Directory, Link, Regular, Symlink};
         let hostile: [&[(&str, EntryType, &str)]; 6] = [
             &[("a/../../out", Regular, "x")],
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_member_does_not_change_what_a_symlink_member_leads_to() {
+    fn a_directory_member_does_not_change_the_target_of_a_symlink_member() {
         use EntryType::{Directory, Symlink};
         use std::os::unix::fs::PermissionsExt as _;
         let temporary = tempfile::tempdir().unwrap();
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_place_of_a_symlink_replaces_it() {
+    fn a_file_replaces_a_symlink_of_the_same_name() {
         let temporary = tempfile::tempdir().unwrap();
         fs::write(temporary.path().join("secret"), "s").unwrap();
         std::os::unix::fs::symlink("secret", temporary.path().join("root")).unwrap();

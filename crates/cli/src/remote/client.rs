@@ -25,7 +25,7 @@ use crate::text;
 /// Maximum `Retry-After` that the client waits for.
 const RETRY_MAX: Duration = Duration::from_secs(70);
 /// Minimum wait that is announced on stderr.
-const ANNOUNCED_WAIT: Duration = Duration::from_secs(2);
+const ANNOUNCED_WAIT_MIN: Duration = Duration::from_secs(2);
 
 /// Size of a chunk of an upload in bytes.
 const CHUNK_SIZE: usize = 256 << 10;
@@ -91,7 +91,7 @@ impl Client {
             let Some(wait) = retry_after(&failure).filter(|wait| *wait <= RETRY_MAX) else {
                 return Err(failure);
             };
-            if wait >= ANNOUNCED_WAIT {
+            if wait >= ANNOUNCED_WAIT_MIN {
                 text::print_stderr(&format!(
                     "note: the rate limit of the key is reached; waiting {} s",
                     wait.as_secs()
@@ -132,7 +132,7 @@ impl Client {
         matches!(self.probe::<Health>("/health").await, Ok(Some(_)))
     }
 
-    /// Opens a stream on a connection of its own.
+    /// Opens a stream on a separate connection.
     pub(crate) async fn open(
         &self,
         path: &str,
@@ -201,16 +201,16 @@ impl Client {
                 Ok(response) => return Ok((response, sender)),
                 // The server had closed the idle connection, and has not received the request.
                 Err(mut failed) => match failed.take_message() {
-                    Some(request) => return self.send_anew(request).await,
+                    Some(request) => return self.send_on_new_connection(request).await,
                     None => return Err(RequestError::Disconnected(failed.into_error().to_string())),
                 },
             }
         }
         let request = self.request(method, path, body, header.as_ref())?;
-        self.send_anew(request).await
+        self.send_on_new_connection(request).await
     }
 
-    async fn send_anew(
+    async fn send_on_new_connection(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {

@@ -27,7 +27,7 @@ pub(crate) struct CommandOptions {
     pub(crate) timeout: u64,
     /// Keep stdin of the command open for input.
     pub(crate) stdin: bool,
-    /// Run it without reading its output, of which the oldest is dropped.
+    /// Runs it without reading its output; the oldest output is dropped.
     pub(crate) unread: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'a> RemoteCommand<'a> {
                 return Ok(InputState::Closed);
             }
             if let Some(reason) = uncertain(&failure) {
-                let hint = "part of the input may be missing; the command runs on: see `workspace ps`";
+                let hint = "part of the input may be missing; the command keeps running: see `workspace ps`";
                 return Err(CommandError::failed(reason).hint(hint));
             }
             // The server may have accepted the first bytes.
@@ -113,8 +113,8 @@ impl Session for RemoteCommand<'_> {
     }
 }
 
-/// Returns the reason for which it is unknown whether input arrived. Then it cannot be sent again: the command might
-/// read it twice.
+/// Returns the reason if the error leaves open whether input arrived. Such input is not sent again, because the command
+/// might read it twice.
 fn uncertain(failure: &RequestError) -> Option<String> {
     match failure {
         RequestError::Disconnected(reason) => {

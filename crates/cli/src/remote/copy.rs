@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::text;
 
 /// Maximum number of bytes sent without an acknowledgement.
-const IN_FLIGHT_MAX: u64 = 4 * script::IN;
+const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the thread with the archive and the connection.
 const QUEUE_LENGTH: usize = 4;
 
@@ -38,8 +38,8 @@ impl SandboxPath {
         }
         for part in typed.split('/').filter(|part| !part.is_empty() && *part != ".") {
             if part == ".." {
-                return Err(CommandError::usage(format!("`{typed}` has a `..`"))
-                    .hint("give a path without `..`; relative paths start in /workspace"));
+                return Err(CommandError::usage(format!("`{typed}` contains `..`"))
+                    .hint("use a path without `..`; relative paths start in /workspace"));
             }
             parts.push(part);
         }
@@ -48,7 +48,7 @@ impl SandboxPath {
                 Ok(Self { directory: format!("/{}", directories.join("/")), name: (*name).to_owned() })
             }
             None => Err(CommandError::usage("the root of a sandbox cannot be copied as a whole")
-                .hint("give a file or directory in it, for instance /workspace")),
+                .hint("specify a file or directory in it, for instance /workspace")),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Transfer<'a> {
         loop {
             tokio::select! {
                 event = self.output.next() => match self.handle(event?)? {
-                    TransferEvent::Data(dots) => acknowledged += dots.len() as u64 * script::IN,
+                    TransferEvent::Data(dots) => acknowledged += dots.len() as u64 * script::INPUT_ACK_BYTES,
                     TransferEvent::Ended(end) => return Ok(TransferEnd::Remote(end)),
                     TransferEvent::None => {}
                 },
@@ -176,8 +176,8 @@ impl<'a> Transfer<'a> {
                         if to.send(data).await.is_err() {
                             return Ok(TransferEnd::Local);
                         }
-                        while received - acknowledged >= script::OUT {
-                            acknowledged += script::OUT;
+                        while received - acknowledged >= script::OUTPUT_ACK_BYTES {
+                            acknowledged += script::OUTPUT_ACK_BYTES;
                             self.command.write_input(b"\n".to_vec()).await?;
                         }
                     }
@@ -217,7 +217,7 @@ impl<'a> Transfer<'a> {
         let worked = work.join().unwrap_or_else(|_| Err(CopyError::Archive(io::ErrorKind::Other.into())));
         match (end, worked) {
             // An error that only follows from the other side's error is not reported.
-            (TransferEnd::Remote(end), worked) if end.exit_code != 0 && !is_a_cause(&worked) => {
+            (TransferEnd::Remote(end), worked) if end.exit_code != 0 && !is_cause(&worked) => {
                 Err(refused(&end, &self.stderr))
             }
             (_, worked) => worked.map_err(explain),
@@ -232,7 +232,7 @@ enum TransferEvent {
     None,
 }
 
-fn is_a_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
+fn is_cause(worked: &Result<Vec<PathBuf>, CopyError>) -> bool {
     match worked {
         Ok(_) | Err(CopyError::Archive(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
@@ -259,7 +259,7 @@ fn explain(error: CopyError) -> CommandError {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
         }
-        CopyError::Archive(error) => CommandError::failed(format!("the archive is broken: {error}"))
+        CopyError::Archive(error) => CommandError::failed(format!("the archive is damaged: {error}"))
             .hint("part of it may have been copied"),
         CopyError::Refused(reason) => CommandError::failed(reason)
             .hint("earlier entries were copied; do not trust the content of this sandbox"),
@@ -313,12 +313,12 @@ impl Read for ArchiveReader {
     }
 }
 
-/// Warns of files that were left out.
+/// Warns about skipped files.
 pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
     for path in skipped {
         let path: &Path = path;
         text::print_stderr(&format!(
-            "warning: {} is not a file, directory or symlink, and was left out",
+            "warning: {} is not a file, directory or symlink, and was skipped",
             path.display()
         ));
     }

@@ -25,7 +25,7 @@ pub(crate) struct Follower<'a> {
     client: &'a Client,
     path: String,
     /// Id of the last event that was returned; a new connection resumes after it.
-    last: Option<String>,
+    last_event_id: Option<String>,
     stream: Option<(Incoming, Parser)>,
     backoff: Backoff,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Follower<'a> {
 impl<'a> Follower<'a> {
     /// Creates a reader for the output at this path of the API.
     pub(super) fn new(client: &'a Client, path: String) -> Self {
-        Self { client, path, last: None, stream: None, backoff: Backoff::default() }
+        Self { client, path, last_event_id: None, stream: None, backoff: Backoff::default() }
     }
 
     /// Creates a reader for the output of a command that another process started.
@@ -41,28 +41,28 @@ impl<'a> Follower<'a> {
         Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
     }
 
-    /// Reads the output of a command that is kept now, with its times. It is empty if none is kept. Output of a running command
-    /// has no end: reading stops when none arrives for `idle`.
-    pub(crate) async fn read_kept(mut self, idle: Duration) -> Result<Vec<(i64, Vec<u8>)>> {
+    /// Reads the retained output of a command, with its times; empty if there is none. Reading stops when the command has
+    /// exited, or when no output arrives for `idle`.
+    pub(crate) async fn read_retained(mut self, idle: Duration) -> Result<Vec<(i64, Vec<u8>)>> {
         match self.client.open(&self.path, None).await {
             Ok(body) => self.stream = Some((body, Parser::default())),
             Err(failure) if failure.is(error_codes::OUTPUT_UNAVAILABLE) => return Ok(Vec::new()),
             Err(failure) if failure.is(error_codes::COMMAND_NOT_FOUND) => return Ok(Vec::new()),
             Err(failure) => return Err(self.client.explain(failure)),
         }
-        let mut kept = Vec::new();
+        let mut retained = Vec::new();
         while let Ok(event) = timeout(idle, self.next()).await {
             match event? {
-                OutputEvent::Data { data, time, .. } => kept.push((time, data)),
+                OutputEvent::Data { data, time, .. } => retained.push((time, data)),
                 OutputEvent::Gap { .. } => {}
                 OutputEvent::Ended(_) => break,
             }
         }
-        Ok(kept)
+        Ok(retained)
     }
 
     async fn connect(&mut self) -> Result<()> {
-        let header = self.last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
+        let header = self.last_event_id.clone().map(|id| (HeaderName::from_static("last-event-id"), id));
         match self.client.open(&self.path, header).await {
             Ok(body) => self.stream = Some((body, Parser::default())),
             Err(failure) => self.disconnect(failure).await?,
@@ -70,7 +70,7 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// Drops the connection, and waits until it is time for another one. Fails if another one would not help.
+    /// Drops the connection and waits for the backoff. Fails if the error is not transient, or retries are used up.
     async fn disconnect(&mut self, failure: RequestError) -> Result<()> {
         self.stream = None;
         if failure.is_transient() && self.backoff.wait_for_retry().await {
@@ -86,7 +86,7 @@ impl<'a> Follower<'a> {
                 .hint("the server may be newer than this command")
         })?;
         if event.id.is_some() {
-            self.last = event.id;
+            self.last_event_id = event.id;
         }
         Ok(parsed)
     }
@@ -119,7 +119,7 @@ impl OutputStream for Follower<'_> {
                 }
                 // An event that was received in part is dropped with its connection, and sent again as a whole.
                 Ok(Some(Err(_)) | None) | Err(_) => {
-                    self.disconnect(RequestError::Disconnected("the connection broke".to_owned())).await?;
+                    self.disconnect(RequestError::Disconnected("the connection was lost".to_owned())).await?;
                 }
             }
         }

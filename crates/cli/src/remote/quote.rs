@@ -31,7 +31,7 @@ const RESERVED: [&str; 18] = [
 
 /// Quotes words so that `/bin/sh` parses exactly these words again.
 ///
-/// Words with special characters are put into single quotes, in which only the quote itself is special.
+/// Words with special characters are put into single quotes, where only the quote itself is special.
 pub(crate) fn quote<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(word).collect();
     words.join(" ")

@@ -1,4 +1,4 @@
-//! Errors of requests: the error that the server returned, or the reason for which there is no response.
+//! Errors of requests: the error that the server returned, or the reason why there is no response.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use workspace_api::error_codes::{self, ErrorCode};
 use super::ServerUrl;
 use crate::error::CommandError;
 
-/// Reason for which a request failed.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum RequestError {
     /// No connection; the error of the system.
@@ -79,15 +79,15 @@ impl ApiError {
             error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
                 "`workspace sandbox create` creates another one"
             }
-            error_codes::SNAPSHOT_NOT_FOUND => "give the full id of a snapshot on the server",
-            error_codes::WORKSPACE_IN_USE => "without `--no-force` these processes are ended",
+            error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
+            error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"
             }
             error_codes::TEMPLATE_IN_USE => {
                 "remove the sandboxes that use it first; `workspace ps` lists yours"
             }
-            error_codes::SANDBOX_NAME_TAKEN => "give another name, or `--allow-duplicate-name`",
+            error_codes::SANDBOX_NAME_TAKEN => "choose another name, or `--allow-duplicate-name`",
             error_codes::STORAGE_FULL => "free disk space on the server, and try again",
             error_codes::WORKSPACE_UNREADABLE => "`chmod u+r` them in the sandbox, or remove them",
             error_codes::SANDBOX_LIMIT_EXCEEDED => {
@@ -144,7 +144,7 @@ impl RequestError {
                     .hint("the server may have been stopped; sandboxes keep running: see `workspace ps`")
             }
             Self::Malformed(why) => {
-                CommandError::failed(format!("cannot parse the response of the server: {why}"))
+                CommandError::failed(format!("cannot parse the server's response: {why}"))
                     .hint("the server may be newer than this command")
             }
             Self::Api(error) if error.code == Some(error_codes::UNAUTHORIZED) => unauthorized(server, &error),
@@ -171,7 +171,7 @@ fn untrusted(server: &ServerUrl, why: &str) -> CommandError {
 
 fn unauthorized(server: &ServerUrl, error: &ApiError) -> CommandError {
     let error = CommandError::failed(format!("{}: {}", server.url, error.message))
-        .hint("give a key with --api-key or WORKSPACE_API_KEY");
+        .hint("pass a key with --api-key or WORKSPACE_API_KEY");
     match &server.missing_key {
         Some(path) => error.hint(format!(
             "there is no key in {}; a server with another DATA_DIR has its first key in DATA_DIR/api-key",
@@ -186,7 +186,7 @@ fn explain_api_error(response: &ApiError) -> CommandError {
     match (response.hint(), &response.request) {
         (Some(hint), _) => error.hint(hint),
         (None, Some(request)) if response.status.is_server_error() => {
-            error.hint(format!("the log of the server has details under {request}"))
+            error.hint(format!("the server log has details under {request}"))
         }
         (None, _) => error.hint(format!("docs/errors.md explains {}", response.name)),
     }

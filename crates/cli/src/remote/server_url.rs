@@ -13,7 +13,7 @@ const DEFAULT: &str = "http://127.0.0.1:8080";
 
 /// Server and API key.
 pub(crate) struct ServerUrl {
-    /// URL as it is shown.
+    /// URL for messages.
     pub(crate) url: String,
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -102,7 +102,7 @@ impl ServerUrl {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot read the key in {}: {error}", path.display()))
-        .hint("the server may belong to another user; give a key with --api-key or WORKSPACE_API_KEY")
+        .hint("the server may belong to another user; pass a key with --api-key or WORKSPACE_API_KEY")
 }
 
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.
@@ -113,7 +113,7 @@ pub(crate) fn local_data() -> Option<PathBuf> {
     variable("DATA_DIR").map(PathBuf::from).or_else(|| user().map(|data| data.join("workspace-server")))
 }
 
-/// Reads an environment variable; an empty one counts as not set.
+/// Reads an environment variable; an empty one is treated as unset.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -19,7 +19,7 @@ use super::backoff::Backoff;
 use super::stream::Stream;
 use super::{ApiError, Client, RequestError};
 use crate::error::Result;
-use crate::screen::{self, Raw};
+use crate::screen::{self, RawMode};
 use crate::session::{
     self, Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session,
     attach,
@@ -46,7 +46,7 @@ pub(crate) struct TerminalOptions {
 /// Opens a terminal and stays connected until its shell exits.
 pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions) -> Result<End> {
     // First of all: without a terminal here, none is opened in the sandbox.
-    let _raw = Raw::enter()?;
+    let _raw = RawMode::enter()?;
     let mut signals = Signals::new()?;
     let mut stdin = stdin();
     let (terminal, output) = RemoteTerminal::open(client, sandbox, options).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(client: &Client, sandbox: &str, options: TerminalOptions
     };
     let end = attach(&terminal, output, attachment).await;
     if end.is_err() {
-        // No other client would connect to it. The server may be gone, too.
+        // No other client would connect to it. An error is ignored, because the server may be unreachable.
         drop(terminal.kill(SIGKILL).await);
     }
     end
@@ -139,11 +139,11 @@ impl From<tungstenite::Error> for Disconnected {
     }
 }
 
-/// Output of a terminal over connections, of which a new one is made when one breaks.
+/// Output of a terminal, with a new connection when one is lost.
 struct TerminalOutput<'a> {
     client: &'a Client,
     path: String,
-    /// Offset of the output from which a new connection resumes.
+    /// Output offset at which a new connection resumes.
     offset: u64,
     input: mpsc::Receiver<Vec<u8>>,
     /// Input that was not sent when the last connection broke.
@@ -288,7 +288,11 @@ impl TerminalOutput<'_> {
                     Ok(Some(OutputEvent::Ended(End { exit_code, timed_out: false, failed: None })))
                 }
                 Ok(TerminalEvent::Error { message }) => {
-                    let _ = write!(std::io::stderr(), "\r\nerror: {}\r\n", crate::text::shown_text(&message));
+                    let _ = write!(
+                        std::io::stderr(),
+                        "\r\nerror: {}\r\n",
+                        crate::text::escape_controls(&message)
+                    );
                     Ok(None)
                 }
                 Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => Ok(None),

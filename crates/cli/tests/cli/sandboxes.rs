@@ -157,7 +157,7 @@ fn a_template_is_imported_used_and_removed() {
     assert!(ran.status == 125 && ran.stderr.contains("`workspace template ls`"), "{}", ran.stderr);
     let twice = server.run(&["template", "import", "team/busybox:1", directory]);
     assert!(twice.status == 1 && twice.stderr.contains("already"), "{}", twice.stderr);
-    assert!(twice.stderr.contains("hint: give another name"), "{}", twice.stderr);
+    assert!(twice.stderr.contains("hint: choose another name"), "{}", twice.stderr);
     assert!(twice.stderr.contains("`workspace template rm team/busybox:1`"), "{}", twice.stderr);
     let broken = server.run(&["template", "import", "broken", "/etc/hostname"]);
     assert!(broken.status == 1 && broken.stderr.contains("not usable"), "{}", broken.stderr);

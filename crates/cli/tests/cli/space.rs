@@ -85,7 +85,7 @@ fn damage_is_named_and_gives_status_3() {
     // Wrong bytes are never given out.
     let cat = place.run(&["cat", &id, "src/data"]);
     assert_eq!(cat.status, 1);
-    assert!(cat.stderr.contains("`workspace verify` names every damaged path"), "{}", cat.stderr);
+    assert!(cat.stderr.contains("`workspace verify` lists every damaged path"), "{}", cat.stderr);
 }
 
 #[test]

@@ -112,5 +112,5 @@ fn a_server_without_tls_has_an_error_of_its_own() {
     let url = server.url().replace("http:", "https:");
     let ran = ask(&server, &url, Path::new(&authority.path("ca.pem")));
     assert_eq!(ran.status, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("does not speak TLS") && ran.stderr.contains("http://"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("does not support TLS") && ran.stderr.contains("http://"), "{}", ran.stderr);
 }

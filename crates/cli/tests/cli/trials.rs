@@ -338,7 +338,8 @@ fn impossible_trials_are_explained() {
         assert_eq!(ran.status, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains(why) && ran.stderr.contains("hint: "), "{}", ran.stderr);
     }
-    for (directory, why) in [("nowhere", "cannot find nowhere"), ("project/README.md", "give a directory")] {
+    for (directory, why) in [("nowhere", "cannot find nowhere"), ("project/README.md", "specify a directory")]
+    {
         let ran = place.run(&["try", "--dir", directory, "--", "true"]);
         assert!(ran.status == 125 && ran.stderr.contains(why), "{}: {}", ran.status, ran.stderr);
     }

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::private::{self, PrivateError};
+use crate::private_file::{self, PrivateFileError};
 
 /// Time after which a failed rotation is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(60);
@@ -58,12 +58,12 @@ pub(super) struct WriteFailure {
 
 impl LogFile {
     /// Opens the log, or creates it with mode 0600. Anything but a regular file, such as a terminal, is never rotated.
-    pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateError> {
-        let file = private::open_append(path)?;
-        let metadata = file.metadata().map_err(PrivateError::of("inspect", path))?;
+    pub(super) fn open(path: &Path, retention: Retention) -> Result<Self, PrivateFileError> {
+        let file = private_file::open_append(path)?;
+        let metadata = file.metadata().map_err(PrivateFileError::of("inspect", path))?;
         let (length, is_file) = (metadata.len(), metadata.is_file());
         let size = if is_file { end_of_lines(path, length) } else { Ok(length) };
-        let size = size.map_err(PrivateError::of("read", path))?;
+        let size = size.map_err(PrivateFileError::of("read", path))?;
         let max_bytes = if is_file { retention.max_bytes } else { u64::MAX };
         Ok(Self {
             path: path.to_owned(),
@@ -145,7 +145,7 @@ impl LogFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         let new_path = with_suffix(&self.path, "new");
-        let new = private::open_append(&new_path).map_err(io::Error::other)?;
+        let new = private_file::open_append(&new_path).map_err(io::Error::other)?;
         // A rotation that was killed leaves this file, without content of value.
         new.set_len(0)?;
         let free = (1..self.retention.kept).find(|number| !self.numbered(*number).exists());
@@ -181,7 +181,7 @@ impl LogFile {
 }
 
 /// Returns the offset after the last complete line of a file of that length. Returns the length if there is no newline in
-/// the last [`LINE_MAX`] bytes: then the file is not an audit log, and nothing of it may be removed.
+/// the last [`LINE_MAX`] bytes: then the file is not an audit log, and no part of it may be removed.
 fn end_of_lines(path: &Path, length: u64) -> io::Result<u64> {
     let mut tail = vec![0; length.min(LINE_MAX) as usize];
     let start = length - tail.len() as u64;

@@ -14,7 +14,7 @@ use super::text_file::{CSS, JAVASCRIPT, text_file};
 use crate::app::App;
 use crate::error::ApiError;
 
-/// Time for which browsers keep the files. They change only with the version of the server.
+/// Time that browsers cache the files. They change only with the version of the server.
 const CACHE_CONTROL: &str = "public, max-age=3600";
 const TEXT: &str = "text/plain; charset=utf-8";
 

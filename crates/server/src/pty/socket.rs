@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::error::ApiError;
 
 /// Number of unanswered pings after which the client counts as disconnected.
-const UNANSWERED_PINGS: u32 = 3;
+const UNANSWERED_PINGS_MAX: u32 = 3;
 /// Timeout for sending the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ pub(crate) enum Request {
     Control,
 }
 
-/// Parses a message of a client. Fails with an explanation for the client.
+/// Parses a message of a client. Fails with a message for the client.
 pub(crate) fn parse_message(message: &Message) -> Result<Request, String> {
     let request = match message {
         Message::Binary(data) => return Ok(Request::Input(data.to_vec())),
@@ -62,7 +62,7 @@ pub(super) struct Session {
     pub(super) binary: bool,
 }
 
-/// Reason for which a connection ends. Only `Closed` also ends the terminal.
+/// Reason why a connection ended. Only `Closed` also ends the terminal.
 enum EndReason {
     Disconnected,
     /// The client sent nothing for `TERMINAL_TIMEOUT`, or did not read.
@@ -95,10 +95,10 @@ impl Session {
 
     async fn exchange_messages(&self, socket: &mut WebSocket, output: &mut Output) -> EndReason {
         let client_timeout = self.app.settings.terminal_timeout;
-        let ping_interval = client_timeout / UNANSWERED_PINGS;
+        let ping_interval = client_timeout / UNANSWERED_PINGS_MAX;
         let mut pings = interval_at(Instant::now() + ping_interval, ping_interval);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Sending output does not extend it: a client that is gone does not read.
+        // Sending output does not extend the deadline, because a disconnected client does not read.
         let mut deadline = Instant::now() + client_timeout;
         loop {
             let sent = tokio::select! {
@@ -174,27 +174,27 @@ impl Session {
     async fn handle(&self, message: Message) -> Result<Option<Message>, String> {
         match parse_message(&message)? {
             Request::Control => {}
-            Request::Input(data) => self.type_in(data).await?,
+            Request::Input(data) => self.write_input(data).await?,
             Request::Resize(size) => {
                 let service = &self.app.sandboxes;
                 let resized =
                     service.resize_terminal(&self.scope, &self.sandbox, &self.terminal.id, size).await;
-                resized.map_err(|error| closed(error, &self.terminal.id).message().to_owned())?;
+                resized.map_err(|error| map_closed(error, &self.terminal.id).message().to_owned())?;
             }
             Request::Ping => return Ok(Some(text_message(&TerminalEvent::Pong))),
         }
         Ok(None)
     }
 
-    async fn type_in(&self, data: Vec<u8>) -> Result<(), String> {
-        let typed =
+    async fn write_input(&self, data: Vec<u8>) -> Result<(), String> {
+        let written =
             self.app.sandboxes.write_terminal(&self.scope, &self.sandbox, &self.terminal.id, data).await;
-        typed.map_err(|error| closed(error, &self.terminal.id).message().to_owned())
+        written.map_err(|error| map_closed(error, &self.terminal.id).message().to_owned())
     }
 }
 
 /// Maps the error of a terminal whose shell has exited to `PTY_CLOSED`.
-pub(super) fn closed(error: SandboxError, pty: &str) -> ApiError {
+pub(super) fn map_closed(error: SandboxError, pty: &str) -> ApiError {
     match error {
         SandboxError::CommandEnded { .. } => {
             ApiError::new(error_codes::PTY_CLOSED, format!("terminal `{pty}` is closed")).detail("ptyId", pty)

@@ -123,8 +123,8 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         provider: config.provider.map(|kind| kind.to_string()),
         not_applied: config.not_applied,
         agent_connected,
-        created_at: time::time(sandbox.created_at)?,
-        expires_at: time::time(sandbox.expires_at)?,
+        created_at: time::format_millis(sandbox.created_at)?,
+        expires_at: time::format_millis(sandbox.expires_at)?,
     })
 }
 
@@ -139,14 +139,14 @@ pub(super) fn check_logs(query: &LogsQuery) -> Result<(usize, Option<i64>, Optio
         let message = "tail: 1 to 10000 lines are allowed";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "tail"));
     }
-    let moment = |field: &str, text: &Option<String>| match text {
+    let parse_time = |field: &str, text: &Option<String>| match text {
         None => Ok(None),
         Some(text) => time::parse(text).map(Some).ok_or_else(|| {
             let message = format!("{field}: `{text}` is not a time such as `2026-01-31T10:00:00Z`");
             ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field)
         }),
     };
-    Ok((tail, moment("since", &query.since)?, moment("until", &query.until)?))
+    Ok((tail, parse_time("since", &query.since)?, parse_time("until", &query.until)?))
 }
 
 pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxStats, ApiError> {
@@ -159,12 +159,12 @@ pub(super) fn stats_to_api(sandbox_id: String, stats: &Stats) -> Result<SandboxS
         memory: MemoryStats { usage: memory, limit, percent },
         disk: DiskStats {
             usage: stats.disk,
-            measured_at: time::time(stats.disk_time)?,
+            measured_at: time::format_millis(stats.disk_time)?,
             output: stats.output,
             limit: stats.disk_limit,
         },
         network: NetworkStats { rx_bytes: 0, tx_bytes: 0 },
         processes: stats.usage.processes.unwrap_or_default(),
-        updated_at: time::time(stats.time)?,
+        updated_at: time::format_millis(stats.time)?,
     })
 }

@@ -9,7 +9,7 @@ use workspace_sandbox::Service;
 
 use super::conversion::ParameterOrigin;
 use crate::error::ApiError;
-use crate::metrics::{Histogram, head};
+use crate::metrics::{Histogram, write_metric_header};
 
 /// Statistics of sandbox creations.
 #[derive(Debug, Default)]
@@ -63,15 +63,15 @@ fn is_server_fault(error: &ApiError, origin: ParameterOrigin) -> bool {
 
 /// Renders the metrics of sandboxes.
 pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String) {
-    head(text, "sandbox_total", "gauge", "Sandboxes by state.");
+    write_metric_header(text, "sandbox_total", "gauge", "Sandboxes by state.");
     for (state, count) in service.state_counts() {
         // Writing into a `String` does not fail.
         let _ = writeln!(text, "sandbox_total{{state=\"{state}\"}} {count}");
     }
-    head(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
+    write_metric_header(text, "sandbox_warm_pool", "gauge", "Sandboxes of the warm pool that are ready.");
     let _ = writeln!(text, "sandbox_warm_pool {}", service.warm_pool_size());
     let name = "sandbox_create_duration_seconds";
-    head(text, name, "histogram", "Time to create a sandbox.");
+    write_metric_header(text, name, "histogram", "Time to create a sandbox.");
     creations.durations.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
 }
 

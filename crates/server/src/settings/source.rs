@@ -65,7 +65,7 @@ impl SettingsSource {
         Ok(source)
     }
 
-    /// Creates a source from variables and the text of a file. An empty variable counts as not set,
+    /// Creates a source from variables and the text of a file. An empty variable is treated as unset,
     /// because Docker Compose passes unset variables as empty ones.
     pub fn new(
         host: HostEnvironment,

@@ -106,7 +106,7 @@ settings! {
     /// Port on which the server listens for guest agents, with `GUEST_TRANSPORT=tcp`. Running guest agents reconnect to it after a
     /// restart of the server, so use 0 only for experiments.
     grpc_port: u16 = is("50051");
-    /// Host and port to which guest agents connect. The host is resolved at each start of a sandbox.
+    /// Host and port that guest agents connect to. The host is resolved at each start of a sandbox.
     grpc_advertise (?): HostPort = Absent("the gateway of `DOCKER_NETWORK`, and `GRPC_PORT`");
     /// PEM file with the certificate chain of `GRPC_PORT`.
     grpc_tls_cert (?): PathBuf = Absent("created when first needed, in `DATA_DIR/guests.pem`");
@@ -115,7 +115,7 @@ settings! {
     /// PEM file with the certificates that guest agents trust: that of `GRPC_PORT`, or a CA that signed it for the host of
     /// `GRPC_ADVERTISE`. A guest agent keeps the certificates of its start, so use a CA if you renew the certificate.
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
-    /// Lifetime of a sandbox in seconds, if the request does not give one.
+    /// Lifetime of a sandbox in seconds, if the request does not set one.
     default_sandbox_timeout: Duration = is("3600");
     /// Maximum lifetime of a sandbox in seconds, including extensions. It applies to admin keys, too.
     max_sandbox_lifetime: Duration = is("86400");
@@ -138,7 +138,7 @@ settings! {
     max_queued_creations: u32 = is("200");
     /// Maximum number of sandboxes in the warm pool; 0 turns it off.
     pool_size: Count = is("8");
-    /// Number of CPU cores of a sandbox, if the request does not give one.
+    /// Number of CPU cores of a sandbox, if the request does not set one.
     default_cpu: Cpus = is("2");
     /// Maximum number of CPU cores of a sandbox.
     max_cpu: Cpus = is("8");
@@ -152,14 +152,14 @@ settings! {
     max_disk: Size = is("100g");
     /// Maximum number of processes of a sandbox, if the request does not give it.
     default_processes: u32 = is("512");
-    /// Maximum number of processes that a request may give.
+    /// Maximum number of processes that a request may set.
     max_processes: u32 = is("4096");
-    /// Timeout of a command in milliseconds, if the request does not give one.
+    /// Timeout of a command in milliseconds, if the request does not set one.
     default_command_timeout: Milliseconds = is("60000");
-    /// Maximum size of the kept output of one command.
+    /// Maximum size of the retained output of one command.
     output_keep: Size = is("16m");
-    /// Maximum size of the kept output of all commands of a sandbox, further limited by the free part of its disk limit. The oldest
-    /// output is dropped first.
+    /// Maximum size of the retained output of all commands of a sandbox, further limited by the free part of its disk
+    /// limit. The oldest output is dropped first.
     sandbox_output_keep: Size = is("64m");
     /// Number of ended commands per sandbox that are kept with their output.
     commands_kept: u32 = is("1000");
@@ -169,14 +169,14 @@ settings! {
     max_terminals: u32 = is("5");
     /// Seconds after which a connection to a terminal is closed if the client has sent nothing, not even a pong.
     terminal_timeout: Duration = is("90");
-    /// Seconds for which a sandbox stays `running` after its guest agent disconnected.
+    /// Seconds that a sandbox stays `running` after its guest agent disconnected.
     agent_grace: Duration = is("30");
     /// Bytes to keep free on the disk of the workspaces, at most a tenth of the disk. If less is free, sandboxes that keep
-    /// writing are ended.
+    /// writing are killed.
     disk_reserve: Size = is("256m");
     /// Seconds between garbage collections of the store. A nearly full disk starts one early.
     gc_interval: Duration = is("86400");
-    /// Seconds for which events of sandboxes are kept in the catalog.
+    /// Retention of sandbox events in the catalog in seconds.
     events_kept: Duration = is("2592000");
     /// Seconds between checks for expired sandboxes.
     expiry_interval: Duration = is("60");

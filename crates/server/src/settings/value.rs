@@ -392,7 +392,7 @@ fn is_origin(text: &str) -> bool {
 pub struct Patterns(pub Vec<Regex>);
 
 impl Value for Patterns {
-    const ALLOWED: &'static str = "regular expressions, one a line";
+    const ALLOWED: &'static str = "regular expressions, one per line";
     const SEPARATOR: Option<&'static str> = Some("\n");
 
     fn parse(text: &str) -> Option<Self> {

@@ -1,7 +1,7 @@
 //! Content of a file in a snapshot, piece by piece.
 //!
 //! A file may have millions of extents. All of them are in memory only while the store reads them, under a permit of the
-//! owner. Between pieces at most [`EXTENTS_MAX`] are kept, so a slow client does not use much memory.
+//! owner. Between pieces at most [`EXTENTS_MAX`] are buffered, so a slow client does not use much memory.
 
 use std::collections::VecDeque;
 
@@ -146,7 +146,7 @@ impl Pieces for Content {
 }
 
 fn too_short() -> ApiError {
-    StoreError::Refused("a file is shorter than it says".to_owned()).into()
+    StoreError::Refused("a file is shorter than its recorded size".to_owned()).into()
 }
 
 /// Returns the extents from `position` on, at most [`EXTENTS_MAX`], and the offset of `position` in the first.

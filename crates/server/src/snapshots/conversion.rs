@@ -12,7 +12,7 @@ use workspace_state::{Entry, ImportReport, Node, NodeKind, Snapshot as Record, S
 
 use super::diff::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::error::{ApiError, invalid_cursor};
-use crate::time::moment;
+use crate::time::format_store_time;
 
 /// Maximum size of a page of a directory or of episodes.
 const PAGE_MAX: u32 = 1_000;
@@ -28,7 +28,7 @@ pub(crate) fn snapshot_to_api(
     let names = references.iter().filter(|(_, to)| *to == record.id).map(|(name, _)| name.clone());
     Ok(Snapshot {
         references: names.collect(),
-        time: moment(record.time)?,
+        time: format_store_time(record.time)?,
         id: record.id.to_string(),
         tree: record.tree.to_string(),
         parents: record.parents.iter().map(ToString::to_string).collect(),
@@ -73,8 +73,9 @@ impl ListOptions {
     /// Returns true if a snapshot passes the filters. `references` must be all references of the store.
     pub(super) fn matches(&self, record: &Record, references: &[(String, SnapshotId)]) -> bool {
         let labelled = self.labels.iter().all(|(name, value)| record.labels.get(name) == Some(value));
-        let parent = |wanted: &String| wanted.parse().is_ok_and(|id| record.parents.contains(&id));
-        let named = |wanted: &String| references.iter().any(|(name, to)| name == wanted && *to == record.id);
+        let parent = |parent: &String| parent.parse().is_ok_and(|id| record.parents.contains(&id));
+        let named =
+            |reference: &String| references.iter().any(|(name, to)| name == reference && *to == record.id);
         labelled && self.parent.as_ref().is_none_or(parent) && self.reference.as_ref().is_none_or(named)
     }
 }
@@ -118,7 +119,7 @@ pub(crate) fn check_diff(query: &DiffQuery) -> Result<usize, ApiError> {
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"));
     }
     if query.insight && query.patch {
-        let message = "`insight` and `patch` exclude each other";
+        let message = "`insight` and `patch` cannot be combined";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "patch"));
     }
     Ok(limit)
@@ -146,8 +147,7 @@ impl UploadOptions {
 }
 
 fn unknown(name: &str) -> ApiError {
-    ApiError::new(error_codes::INVALID_REQUEST, format!("the request has no parameter `{name}`"))
-        .detail("field", name)
+    ApiError::new(error_codes::INVALID_REQUEST, format!("unknown parameter `{name}`")).detail("field", name)
 }
 
 /// Parses a number from 1 to `max`.
@@ -160,16 +160,16 @@ fn number(field: &str, text: &str, max: u32) -> Result<u32, ApiError> {
 }
 
 fn parse_labels(texts: &[String]) -> Result<BTreeMap<String, String>, ApiError> {
-    let wrong =
+    let invalid =
         |message: String| ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "label");
     let mut labels = BTreeMap::new();
     for text in texts {
         let (name, value) = text
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| wrong(format!("label: `{text}` is not of the form `name=value`")))?;
+            .ok_or_else(|| invalid(format!("label: `{text}` does not have the form `name=value`")))?;
         if labels.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(wrong(format!("label: `{name}` is given twice")));
+            return Err(invalid(format!("label: `{name}` is set twice")));
         }
     }
     Ok(labels)
@@ -203,7 +203,7 @@ pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
         kind: kind_to_api(entry.node.kind()),
         mode: octal(entry.node.mode()),
         size: entry.node.size(),
-        modified: entry.modified.map(moment).transpose()?,
+        modified: entry.modified.map(format_store_time).transpose()?,
         link: entry.link,
         target,
     })

@@ -23,7 +23,7 @@ use crate::store::with_store;
 /// Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/files/{path}", tag = "snapshots", operation_id = "get_snapshot_file",
     params(
-        ("id" = String, Path, description = "Id of the snapshot, complete"),
+        ("id" = String, Path, description = "Full id of the snapshot"),
         ("path" = String, Path, description = "Path in the snapshot. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
         ("Range" = Option<String>, Header, description = "Range of bytes, such as `bytes=0-99`. Several ranges are ignored, and the whole file is sent"),
         ("If-None-Match" = Option<String>, Header, description = "`ETag` of cached content"),

@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::store::with_store;
 
 /// Number of snapshots per batch of a scan.
-const SCAN_BATCH: u32 = 1_000;
+const SCAN_BATCH_SIZE: u32 = 1_000;
 
 impl Snapshots<'_> {
     /// Returns a page of the snapshots that are visible in the scope, newest first. Cancelled when the future
@@ -29,8 +29,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Reads only the snapshots of the page. A snapshot that is not in the store makes the page shorter: the command line may
-/// have removed it, or it may be in the store of another server.
+/// Reads only the snapshots of the page. A snapshot that is not in the store makes the page shorter: the CLI may have
+/// removed it, or it may be in the store of another server.
 async fn page_of_owner(
     store: &Store,
     catalog: &Catalog,
@@ -42,11 +42,11 @@ async fn page_of_owner(
     let skip = page_offset(page, limit) as u64;
     let total = catalog.snapshots().count(owner).await?;
     let mut ids = catalog.snapshots().ids(owner, after.as_deref(), skip, limit + 1).await?;
-    let more = ids.len() > limit as usize;
+    let has_more = ids.len() > limit as usize;
     ids.truncate(limit as usize);
     let read = with_store(store, move |store| {
-        let next = ids.last().filter(|_| more).cloned();
-        let items = to_api_list(store, find(store, &ids)?.into_iter().flatten().collect())?;
+        let next = ids.last().filter(|_| has_more).cloned();
+        let items = to_api_list(store, read_snapshots(store, &ids)?.into_iter().flatten().collect())?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         Ok(SnapshotList { items, total, page, limit, next })
     });
@@ -61,13 +61,13 @@ async fn scan_owner(
     query: ListOptions,
 ) -> Result<SnapshotList, ApiError> {
     let mut scan = Scan::new(query, store)?;
-    let mut last: Option<String> = None;
+    let mut cursor: Option<String> = None;
     loop {
-        let ids = catalog.snapshots().ids(owner, last.as_deref(), 0, SCAN_BATCH).await?;
-        let Some(end) = ids.last().cloned() else { break };
-        last = Some(end);
+        let ids = catalog.snapshots().ids(owner, cursor.as_deref(), 0, SCAN_BATCH_SIZE).await?;
+        let Some(last) = ids.last().cloned() else { break };
+        cursor = Some(last);
         scan = with_store(store, move |store| {
-            find(store, &ids)?.into_iter().flatten().for_each(|record| scan.add(record));
+            read_snapshots(store, &ids)?.into_iter().flatten().for_each(|record| scan.add(record));
             Ok(scan)
         })
         .await?;
@@ -86,15 +86,15 @@ async fn scan_store(store: &Store, query: ListOptions) -> Result<SnapshotList, A
 }
 
 /// Reads the snapshots with these ids, until the store's handle is cancelled.
-fn find(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
-    let find = |id: &String| {
+fn read_snapshots(store: &Store, ids: &[String]) -> Result<Vec<Option<Record>>, ApiError> {
+    let read = |id: &String| {
         store.cancel().check().map_err(workspace_state::StoreError::from)?;
         match id.parse::<SnapshotId>() {
             Ok(id) => Ok(store.find_snapshot(&id)?),
             Err(_) => Ok(None),
         }
     };
-    ids.iter().map(find).collect()
+    ids.iter().map(read).collect()
 }
 
 fn to_api_list(store: &Store, records: Vec<Record>) -> Result<Vec<Snapshot>, ApiError> {
@@ -110,14 +110,14 @@ struct Scan {
     to_skip: usize,
     items: Vec<Record>,
     total: usize,
-    more: bool,
+    has_more: bool,
 }
 
 impl Scan {
     fn new(query: ListOptions, store: &Store) -> Result<Self, ApiError> {
         let to_skip = page_offset(query.page, query.limit);
         let references = store.references()?;
-        Ok(Self { query, references, to_skip, items: Vec::new(), total: 0, more: false })
+        Ok(Self { query, references, to_skip, items: Vec::new(), total: 0, has_more: false })
     }
 
     fn add(&mut self, record: Record) {
@@ -134,13 +134,13 @@ impl Scan {
         } else if self.items.len() < self.query.limit as usize {
             self.items.push(record);
         } else {
-            self.more = true;
+            self.has_more = true;
         }
     }
 
     fn finish(self, store: &Store) -> Result<SnapshotList, ApiError> {
         let (page, limit) = (self.query.page, self.query.limit);
-        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.more);
+        let next = self.items.last().map(|last| last.id.to_string()).filter(|_| self.has_more);
         Ok(SnapshotList { items: to_api_list(store, self.items)?, total: self.total, page, limit, next })
     }
 }
@@ -222,9 +222,9 @@ mod tests {
             followed.extend(ids);
             next = after;
         }
-        let there = ids.iter().enumerate().filter(|(at, _)| ![1, 6].contains(at));
-        let there: Vec<String> = there.map(|(_, id)| id.to_string()).collect();
-        assert_eq!((paged, followed, next), (there.clone(), there, None));
+        let remaining = ids.iter().enumerate().filter(|(at, _)| ![1, 6].contains(at));
+        let remaining: Vec<String> = remaining.map(|(_, id)| id.to_string()).collect();
+        assert_eq!((paged, followed, next), (remaining.clone(), remaining, None));
     }
 
     #[tokio::test]
@@ -247,7 +247,7 @@ mod tests {
         let (store, catalog, ids) = fixture(&directory, 1).await;
         let store = store.with_cancel(store.cancel().child());
         store.cancel().cancel();
-        let error = find(&store, &[ids[0].to_string()]).unwrap_err();
+        let error = read_snapshots(&store, &[ids[0].to_string()]).unwrap_err();
         assert_eq!(error.code(), error_codes::SHUTTING_DOWN);
         let snapshots = Snapshots { store: &store, catalog: &catalog };
         let scope = Scope::Owner("alice".to_owned());

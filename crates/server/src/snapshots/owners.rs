@@ -19,8 +19,8 @@ pub struct Snapshots<'a> {
 }
 
 impl Snapshots<'_> {
-    /// Records the owner of a snapshot, the sandbox in which it was made, and the bytes that it added to the
-    /// store. Call it after the commit: a crash in between leaves a snapshot that only admins see.
+    /// Records the owner of a snapshot, the sandbox in which it was created, and the bytes that it added to the store.
+    /// Call it after the commit: a crash in between leaves a snapshot that only admins see.
     pub async fn record_owner(
         &self,
         owner: &str,

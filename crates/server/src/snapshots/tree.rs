@@ -16,7 +16,7 @@ use crate::store::{snapshot_not_found, with_store};
 
 /// List the root directory of a snapshot.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree", tag = "snapshots", operation_id = "get_snapshot_root",
-    params(("id" = String, Path, description = "Id of the snapshot, complete"), PageQuery), responses(
+    params(("id" = String, Path, description = "Full id of the snapshot"), PageQuery), responses(
     (status = 200, description = "Root directory with a page of its entries", body = TreeListing),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
@@ -33,7 +33,7 @@ pub(super) async fn root(
 ///
 /// For a directory, the response has a page of its entries. Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/tree/{path}", tag = "snapshots", operation_id = "get_snapshot_tree",
-    params(("id" = String, Path, description = "Id of the snapshot, complete"), ("path" = String, Path, description = "Path in the snapshot. Slashes may be encoded as `%2F`, other bytes as `%XX`"), PageQuery),
+    params(("id" = String, Path, description = "Full id of the snapshot"), ("path" = String, Path, description = "Path in the snapshot. Slashes may be encoded as `%2F`, other bytes as `%XX`"), PageQuery),
     responses(
         (status = 200, description = "Entry", body = TreeListing),
         (status = "default", description = "Error", body = ErrorBody),

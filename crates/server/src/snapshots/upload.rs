@@ -58,7 +58,7 @@ pub(super) async fn receive(
     let cancel = app.store.cancel().child();
     let stop = cancel.on_drop();
     let store = app.store.with_cancel(cancel);
-    // In a task of its own, so that a committed snapshot gets its owner also if the client disconnects meanwhile.
+    // In a separate task, so that a committed snapshot gets its owner even if the client disconnects.
     let task_app = app.clone();
     let imported = tokio::spawn(async move {
         let _permit = permit;
@@ -113,7 +113,7 @@ async fn forward(body: Body, sender: mpsc::Sender<Piece>, max: u64) -> Result<()
             }
             permit = sender.reserve(), if !queue.is_empty() => {
                 if queued_bytes >= READ_AHEAD_MAX {
-                    // The client had to wait for the server, so its rate is measured anew.
+                    // The client had to wait for the server, so the measurement of its rate restarts.
                     rate = RateCheck::new(Instant::now());
                 }
                 let piece = queue.pop_front();
@@ -140,7 +140,7 @@ impl RateCheck {
         Self { since, bytes: 0 }
     }
 
-    /// Adds received bytes. Returns true if an interval has ended in which fewer than [`RATE_MIN`] bytes were received.
+    /// Adds received bytes. Returns true if fewer than [`RATE_MIN`] bytes were received in the last interval.
     fn is_too_slow(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
         if now.duration_since(self.since) < RATE_INTERVAL {
@@ -403,7 +403,7 @@ mod tests {
         let mut rate = RateCheck::new(start);
         assert!((1..60).all(|second| !rate.is_too_slow(1, at(second))));
         assert!(rate.is_too_slow(1, at(60)));
-        // Each interval is measured anew: earlier fast ones do not count.
+        // Each interval is measured separately: earlier fast ones do not count.
         let mut rate = RateCheck::new(start);
         assert!(!rate.is_too_slow(100 << 20, at(60)));
         assert!((61..120).all(|second| !rate.is_too_slow(1 << 10, at(second))));

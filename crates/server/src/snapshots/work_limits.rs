@@ -1,4 +1,4 @@
-//! Concurrency limits for costly operations: in total and per owner, so that no owner takes all of them.
+//! Concurrency limits for expensive operations: in total and per owner, so that no owner can use up all permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ const READS_MAX: usize = 8;
 const READS_PER_OWNER_MAX: usize = 2;
 /// Maximum number of concurrent imports of templates.
 const TEMPLATES_MAX: usize = 4;
-/// Timeout of an upload or an import for getting its permits.
+/// Timeout for an upload or an import to acquire a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// `Retry-After` in seconds when other owners hold all permits.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// Concurrency limits for costly operations.
+/// Concurrency limits for expensive operations.
 #[derive(Debug)]
 pub(crate) struct WorkLimits {
     uploads: Slots,
@@ -55,50 +55,50 @@ impl WorkLimits {
     /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
     pub(crate) async fn upload(&self, owner: &str) -> Result<WorkPermit, ApiError> {
         self.uploads
-            .take_within(PERMIT_TIMEOUT, owner)
+            .acquire_within(PERMIT_TIMEOUT, owner)
             .await
-            .map_err(|refusal| refusal.into_upload_error(&self.uploads))
+            .map_err(|reached| reached.into_upload_error(&self.uploads))
     }
 
     /// Waits for the permit of a template import, at most [`PERMIT_TIMEOUT`].
     pub(crate) async fn template(&self, owner: &str) -> Result<WorkPermit, ApiError> {
-        let permit = self.templates.take_within(PERMIT_TIMEOUT, owner).await;
-        permit.map_err(|refusal| refusal.into_upload_error(&self.templates))
+        let permit = self.templates.acquire_within(PERMIT_TIMEOUT, owner).await;
+        permit.map_err(|reached| reached.into_upload_error(&self.templates))
     }
 
     /// Waits for the permit of a comparison.
     pub(crate) async fn comparison(&self, owner: &str) -> WorkPermit {
-        self.comparisons.take(owner).await
+        self.comparisons.acquire(owner).await
     }
 
     /// Waits for the permit of a request that reads a list, a directory or a log.
     pub(crate) async fn read(&self, owner: &str) -> WorkPermit {
-        self.reads.take(owner).await
+        self.reads.acquire(owner).await
     }
 }
 
-/// Permit of a costly operation. It is released on drop.
+/// Permit of a expensive operation. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct WorkPermit {
     _own: Option<OwnedSemaphorePermit>,
     _total: Option<OwnedSemaphorePermit>,
 }
 
-/// Limit for which there was no permit in time.
+/// Limit that had no permit available in time.
 #[derive(Debug, PartialEq, Eq)]
-enum Refusal {
+enum LimitReached {
     /// Limit of the owner.
     Owner,
     /// Limit of all owners together.
     Total,
 }
 
-impl Refusal {
+impl LimitReached {
     fn into_upload_error(self, slots: &Slots) -> ApiError {
         let error = match self {
             Self::Owner => {
                 let message = format!(
-                    "{} archives of the same owner are being uploaded already; try again",
+                    "{} archives of the same owner are already being uploaded; try again",
                     slots.owners.permits()
                 );
                 ApiError::new(error_codes::UPLOAD_LIMIT_EXCEEDED, message)
@@ -106,7 +106,7 @@ impl Refusal {
                     .detail("setting", "MAX_UPLOADS_PER_OWNER")
             }
             Self::Total => {
-                let message = format!("{} archives are being uploaded already; try again", slots.total);
+                let message = format!("{} archives are already being uploaded; try again", slots.total);
                 ApiError::new(error_codes::UPLOADS_BUSY, message)
                     .detail("limit", slots.total)
                     .detail("setting", "MAX_UPLOADS")
@@ -130,17 +130,17 @@ impl Slots {
     }
 
     /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.
-    async fn take(&self, owner: &str) -> WorkPermit {
+    async fn acquire(&self, owner: &str) -> WorkPermit {
         let own = self.owners.of(owner).acquire_owned().await.ok();
         // The semaphores are never closed, so both are `Some`.
         WorkPermit { _own: own, _total: Arc::clone(&self.all).acquire_owned().await.ok() }
     }
 
-    async fn take_within(&self, wait: Duration, owner: &str) -> Result<WorkPermit, Refusal> {
-        let own = tokio::time::timeout(wait, self.owners.of(owner).acquire_owned()).await;
-        let own = own.map_err(|_| Refusal::Owner)?.ok();
-        let total = tokio::time::timeout(wait, Arc::clone(&self.all).acquire_owned()).await;
-        Ok(WorkPermit { _own: own, _total: total.map_err(|_| Refusal::Total)?.ok() })
+    async fn acquire_within(&self, timeout: Duration, owner: &str) -> Result<WorkPermit, LimitReached> {
+        let own = tokio::time::timeout(timeout, self.owners.of(owner).acquire_owned()).await;
+        let own = own.map_err(|_| LimitReached::Owner)?.ok();
+        let total = tokio::time::timeout(timeout, Arc::clone(&self.all).acquire_owned()).await;
+        Ok(WorkPermit { _own: own, _total: total.map_err(|_| LimitReached::Total)?.ok() })
     }
 }
 
@@ -148,18 +148,20 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const MOMENT: Duration = Duration::from_millis(20);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
     async fn one_owner_cannot_take_all_permits() {
         let slots = Slots::new(4, 2);
-        let first = slots.take_within(MOMENT, "a").await.unwrap();
-        let _second = slots.take_within(MOMENT, "a").await.unwrap();
-        assert_eq!(slots.take_within(MOMENT, "a").await.unwrap_err(), Refusal::Owner);
-        let (_third, _fourth) =
-            (slots.take_within(MOMENT, "b").await.unwrap(), slots.take_within(MOMENT, "c").await.unwrap());
-        assert_eq!(slots.take_within(MOMENT, "b").await.unwrap_err(), Refusal::Total);
+        let first = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        let _second = slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap();
+        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "a").await.unwrap_err(), LimitReached::Owner);
+        let (_third, _fourth) = (
+            slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap(),
+            slots.acquire_within(SHORT_TIMEOUT, "c").await.unwrap(),
+        );
+        assert_eq!(slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap_err(), LimitReached::Total);
         drop(first);
-        slots.take_within(MOMENT, "b").await.unwrap();
+        slots.acquire_within(SHORT_TIMEOUT, "b").await.unwrap();
     }
 }

@@ -113,7 +113,7 @@ fn the_server_refuses_to_start_with_unusable_certificates() {
     let (cert, key, nothing) = (cert.as_str(), key.as_str(), nothing.as_str());
     let given = |cert, key| vec![("GRPC_TLS_CERT", cert), ("GRPC_TLS_KEY", key)];
     let cases: [(Vec<(&str, &str)>, &str); 5] = [
-        (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT chooses another port"),
+        (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT sets another port"),
         (given(nothing, key), "GRPC_TLS_CERT /"),
         (given(cert, cert), "the private key cannot be read"),
         (given(key, key), "the certificate chain holds no certificate"),

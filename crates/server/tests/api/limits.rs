@@ -65,7 +65,7 @@ fn invalid_requests_take_no_token_and_have_a_limit_of_their_own() {
     }
     let limited = create("{}");
     assert_eq!(limited.error(), "RATE_LIMITED");
-    assert!(limited.body.contains("refused requests") && limited.header("retry-after").is_some());
+    assert!(limited.body.contains("rejected requests") && limited.header("retry-after").is_some());
 }
 
 #[test]

@@ -87,12 +87,12 @@ fn it_prints_the_workspace_provider_and_why_better_ones_are_unavailable() {
     assert!(["overlay", "clone", "copy"].contains(&kind), "{best}");
     assert_eq!(best.contains("overlay cannot be used: "), kind != "overlay", "{best}");
     let copy = said("copy");
-    assert!(copy.starts_with("copy, as WORKSPACE_PROVIDER says"), "{copy}");
+    assert!(copy.starts_with("copy, as set by WORKSPACE_PROVIDER"), "{copy}");
     // Better providers were not requested, so they are not reported as unavailable.
     assert_eq!(copy.contains("overlay cannot be used: "), kind != "overlay", "{copy}");
     let clone = said("clone");
-    let wanted = clone.starts_with("clone, as WORKSPACE_PROVIDER says");
-    let fallen_back = clone.contains(", not as WORKSPACE_PROVIDER says; ");
+    let wanted = clone.starts_with("clone, as set by WORKSPACE_PROVIDER");
+    let fallen_back = clone.contains(", not as set by WORKSPACE_PROVIDER; ");
     assert!(wanted || fallen_back && clone.contains("clone cannot be used: "), "{clone}");
 }
 

@@ -65,7 +65,7 @@ fn all_errors_are_reported_at_once() {
         "DEFAULT_MEMORY is `2 apples`; allowed: a size such as 512m or 2g (units k, m, g, t)",
         "RUNTIME is `podman`; allowed: embedded, docker or oci",
         "API_KEY is not valid (its value is not shown); allowed: 16 to 200 visible ASCII characters",
-        "AUDIT_REDACT is `(`; allowed: regular expressions, one a line",
+        "AUDIT_REDACT is `(`; allowed: regular expressions, one per line",
         "the settings file has no setting `api_prt`; did you mean `api_port`?",
         "TLS_CERT is `relative`; allowed: an absolute path",
         "max_disk is a table",
@@ -116,17 +116,17 @@ fn a_syntax_error_names_the_line_without_its_text() {
 #[test]
 fn conflicting_settings_are_refused() {
     let wrong: [(&[(&str, &str)], &str); 11] = [
-        (&[("TLS_CERT", "/a")], "belong together"),
+        (&[("TLS_CERT", "/a")], "must be set together"),
         (&[("API_HOST", "0.0.0.0")], "ALLOW_INSECURE=on"),
-        (&[("METRICS_PORT", "8080")], "same as API_PORT"),
+        (&[("METRICS_PORT", "8080")], "API_PORT must be different"),
         (&[("MAX_SANDBOX_LIFETIME", "60")], "DEFAULT_SANDBOX_TIMEOUT"),
         (&[("DEFAULT_CPU", "100")], "MAX_CPU"),
         (&[("MAX_DISK", "1g")], "DEFAULT_DISK"),
-        (&[("GUEST_TRANSPORT", "tcp"), ("GRPC_HOST", "0.0.0.0")], "is for RUNTIME=docker"),
-        (&[("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "oci"), ("GRPC_HOST", "::")], "is for RUNTIME=docker"),
+        (&[("GUEST_TRANSPORT", "tcp"), ("GRPC_HOST", "0.0.0.0")], "requires RUNTIME=docker"),
+        (&[("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "oci"), ("GRPC_HOST", "::")], "requires RUNTIME=docker"),
         (&[("GUEST_TRANSPORT", "tcp"), ("RUNTIME", "docker")], "GRPC_HOST is a loopback address"),
-        (&[("GRPC_TLS_KEY", "/a")], "GRPC_TLS_CERT and GRPC_TLS_KEY belong together"),
-        (&[("GRPC_TLS_CA", "/a")], "GRPC_TLS_CERT, which is not set"),
+        (&[("GRPC_TLS_KEY", "/a")], "GRPC_TLS_CERT and GRPC_TLS_KEY must be set together"),
+        (&[("GRPC_TLS_CA", "/a")], "GRPC_TLS_CA requires GRPC_TLS_CERT"),
     ];
     for (variables, expected) in wrong {
         let error = read(variables, None).unwrap_err();

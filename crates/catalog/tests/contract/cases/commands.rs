@@ -33,7 +33,7 @@ pub(crate) async fn command_ends_once(database: TestDatabase) {
 
     let later = CommandEnd { exited: false, exit_code: None, timed_out: false, ended_at: 2_000 };
     let error = catalog.commands().finish("sbx-1", "cmd-1", later).await.unwrap_err();
-    assert_eq!(error.to_string(), "command `cmd-1` has ended already");
+    assert_eq!(error.to_string(), "command `cmd-1` has already ended");
     assert_eq!(catalog.commands().get("cmd-1").await.unwrap(), Some(ended));
 
     let lost = NewCommand { cwd: None, ..command("cmd-2") };

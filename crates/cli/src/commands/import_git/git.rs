@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use crate::error::{CommandError, Result, io_hint};
 
 /// Hint for a repository that is damaged.
-pub(super) const FSCK: &str = "`git fsck` says what is wrong with the repository";
+pub(super) const FSCK: &str = "`git fsck` checks the repository";
 
 /// A repository.
 pub(super) struct Repository {
@@ -29,8 +29,8 @@ impl Repository {
             Err(said) => {
                 let failed = CommandError::failed(format!("git failed: {said}"));
                 Err(match is_remote(path) {
-                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and give DIR"),
-                    false => failed.hint("give the directory of a git repository, bare or not"),
+                    true => failed.hint("clone it first, `git clone --bare URL DIR`, and specify DIR"),
+                    false => failed.hint("specify the directory of a git repository, bare or not"),
                 })
             }
         }
@@ -61,7 +61,7 @@ impl Repository {
             _ => {
                 let path = self.path.display();
                 Err(CommandError::failed(format!("there is no commit `{revision}` in {path}"))
-                    .hint("give a branch, a tag or a commit id"))
+                    .hint("specify a branch, a tag or a commit id"))
             }
         }
     }
@@ -114,7 +114,8 @@ fn parse_line(line: &str) -> Result<CommitLine> {
     match ids.next() {
         Some(id) if is_id(&id) => Ok(CommitLine { id, parents: ids.collect() }),
         _ => {
-            Err(CommandError::failed(format!("git listed something that is no commit: `{line}`")).hint(FSCK))
+            Err(CommandError::failed(format!("git listed something that is not a commit: `{line}`"))
+                .hint(FSCK))
         }
     }
 }
@@ -149,7 +150,7 @@ impl CatFile {
     pub(super) fn read(&mut self, id: &str, kind: Kind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
-            content.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+            content.read_to_end(&mut bytes).map_err(|error| git_failed(&error))?;
             Ok(bytes)
         })
     }
@@ -169,23 +170,23 @@ impl CatFile {
         let rest = io::copy(&mut (&mut self.answers).take(left + 1), &mut io::sink());
         match rest {
             Ok(skipped) if skipped == left + 1 => Ok(taken),
-            Ok(_) => Err(CommandError::failed("git ended in the middle of an object").hint(FSCK)),
-            Err(error) => Err(broken(&error)),
+            Ok(_) => Err(CommandError::failed("git exited in the middle of an object").hint(FSCK)),
+            Err(error) => Err(git_failed(&error)),
         }
     }
 
     fn request(&mut self, id: &str, kind: Kind) -> Result<u64> {
         writeln!(self.questions, "{id}")
             .and_then(|()| self.questions.flush())
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| git_failed(&error))?;
         let mut line = String::new();
-        self.answers.read_line(&mut line).map_err(|error| broken(&error))?;
+        self.answers.read_line(&mut line).map_err(|error| git_failed(&error))?;
         let mut words = line.trim_end().split(' ').skip(1);
         match (words.next(), words.next().and_then(|size| size.parse().ok())) {
             (Some(found), Some(size)) if found == kind.name() => Ok(size),
             (Some("missing"), _) => {
                 Err(CommandError::failed(format!("{} {id} is missing from the repository", kind.name()))
-                    .hint("`git fsck` says what else is; a partial clone needs its remote"))
+                    .hint("`git fsck` lists what else is missing; a partial clone needs its remote"))
             }
             _ => Err(CommandError::failed(format!(
                 "git answered `{}` for {} {id}",
@@ -205,6 +206,6 @@ impl Drop for CatFile {
     }
 }
 
-pub(super) fn broken(error: &io::Error) -> CommandError {
-    CommandError::failed(format!("cannot talk to git: {error}")).hint(FSCK)
+pub(super) fn git_failed(error: &io::Error) -> CommandError {
+    CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK)
 }

@@ -10,13 +10,13 @@ use workspace_state::{
     Attributes, Durability, NewSnapshot, SnapshotId, Store, Timestamp, Tree, TreeError, VirtualTree,
 };
 
-use super::git::{CatFile, CommitLine, broken};
+use super::git::{CatFile, CommitLine, git_failed};
 use super::objects::{EntryKind, GitEntry, Objects};
 use crate::error::{CommandError, Result};
 use crate::names;
 
 /// Label of a snapshot with the id of its commit.
-const LABEL: &str = "git.commit";
+const COMMIT_LABEL: &str = "git.commit";
 /// Maximum depth of a tree, which is walked recursively.
 const DEPTH_MAX: usize = 1024;
 /// Maximum length of a symlink target on Linux.
@@ -46,7 +46,7 @@ impl<'s> Importer<'s> {
     pub(super) fn new(store: &'s Store, answers: CatFile) -> Result<Self> {
         let labelled = store.snapshots()?.into_iter();
         let snapshots =
-            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(LABEL)?, snapshot.id)));
+            labelled.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
         Ok(Self {
             store,
             objects: Objects::new(answers),
@@ -82,7 +82,7 @@ impl<'s> Importer<'s> {
             author: commit.author,
             message: commit.message,
             time: Some(commit.time),
-            labels: BTreeMap::from([(LABEL.to_owned(), line.id.clone())]),
+            labels: BTreeMap::from([(COMMIT_LABEL.to_owned(), line.id.clone())]),
             durability: Durability::Buffered,
             ..NewSnapshot::default()
         })?;
@@ -120,7 +120,7 @@ impl CommitImport<'_, '_> {
         }
         if depth > DEPTH_MAX {
             return Err(CommandError::failed("the tree is nested too deeply")
-                .hint("no directory can hold this; it was not imported"));
+                .hint("a directory cannot contain this entry; it was not imported"));
         }
         let old = match before {
             Some(id) => self.importer.objects.tree(id)?,
@@ -191,7 +191,7 @@ impl CommitImport<'_, '_> {
             None => {
                 // An entry of the parent commit must not stay.
                 self.remove(path)?;
-                let reason = "a symlink that points nowhere possible";
+                let reason = "a symlink with an invalid target";
                 self.importer.skipped.insert(SkippedEntry { path: path.to_vec(), reason });
                 Ok(())
             }
@@ -223,6 +223,6 @@ fn read_target(size: u64, content: &mut dyn Read) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut target = Vec::new();
-    content.read_to_end(&mut target).map_err(|error| broken(&error))?;
+    content.read_to_end(&mut target).map_err(|error| git_failed(&error))?;
     Ok(Some(target).filter(|target| !target.contains(&0)))
 }

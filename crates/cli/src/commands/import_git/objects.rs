@@ -10,7 +10,7 @@ use super::git::{CatFile, FSCK, Kind};
 use crate::error::{CommandError, Result};
 
 /// Maximum number of tree entries in the cache.
-const REMEMBERED: usize = 1 << 20;
+const CACHED_ENTRIES_MAX: usize = 1 << 20;
 
 /// A parsed commit.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Objects {
         let bytes = self.answers.read(id, Kind::Tree)?;
         let tree: Arc<[GitEntry]> =
             parse_tree(&bytes, id.len() / 2).ok_or_else(|| malformed("tree", id))?.into();
-        if self.entries > REMEMBERED {
+        if self.entries > CACHED_ENTRIES_MAX {
             self.trees.clear();
             self.entries = 0;
         }

@@ -14,11 +14,11 @@ use super::replace;
 use crate::error::Result;
 
 /// Prefix of the temporary files that git passes to a driver.
-const TEMPORARY: &[u8] = b".merge_file_";
+const TEMPORARY_PREFIX: &[u8] = b".merge_file_";
 
 /// Returns true for a temporary file of git.
 pub(super) fn is_temporary(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY))
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY_PREFIX))
 }
 
 /// Writes both versions into `path`, between conflict markers. Returns false if the content is not text.

@@ -26,12 +26,12 @@ impl MergedFile {
         let Some(conflict) = merged.conflict.as_ref().filter(|_| !merged.is_resolved()) else {
             return as_it_is(0);
         };
-        let counted = conflict.locations.len().max(1);
+        let conflict_count = conflict.locations.len().max(1);
         let Versions { base, ours, theirs } = input.versions;
         // Markers are ASCII: they would damage binary files and UTF-16.
         let has_markers = [ours, theirs].iter().all(|text| !text.contains(&0));
         if merged.strategy == Some("binary") || !has_markers {
-            return as_it_is(counted);
+            return as_it_is(conflict_count);
         }
         // Styles with a base show the lines of a value.
         let sides = if style(args) == Style::Merge { conflict_sides()? } else { None };
@@ -40,7 +40,7 @@ impl MergedFile {
             Some([ours, theirs]) => TextMerge::between(ours, theirs, DiffLimits::default()),
             None => all(),
         };
-        let Ok(text) = text else { return as_it_is(counted) };
+        let Ok(text) = text else { return as_it_is(conflict_count) };
         if args.union {
             return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
         }
@@ -49,7 +49,7 @@ impl MergedFile {
             return Ok(Self { content, conflicts });
         }
         // The lines merge, but the values conflict, or a rule requires a review.
-        let Ok(all) = all() else { return as_it_is(counted) };
+        let Ok(all) = all() else { return as_it_is(conflict_count) };
         let (content, conflicts) = all.with_all_in_conflict().render(style(args), &labels(args));
         Ok(Self { content, conflicts: conflicts.max(1) })
     }

@@ -13,7 +13,7 @@ use super::unread;
 use crate::error::{CommandError, Result, io_hint};
 
 /// Set-uid and set-gid bits.
-const SET_ID: u32 = 0o6000;
+const SET_ID_BITS: u32 = 0o6000;
 /// Maximum size of a list or value of extended attributes on Linux.
 const XATTR_MAX: usize = 64 << 10;
 
@@ -67,7 +67,7 @@ fn keep_attributes(path: &Path, new: &fs::File) -> io::Result<()> {
     let now = new.metadata()?;
     let is_kept = (now.uid(), now.gid()) == (old.uid(), old.gid());
     // Without the former owner, set-id bits would grant the rights of another user.
-    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID };
+    let mode = if is_kept { old.mode() } else { old.mode() & !SET_ID_BITS };
     // The last step, because a change of the owner clears bits.
     new.set_permissions(fs::Permissions::from_mode(mode))
 }

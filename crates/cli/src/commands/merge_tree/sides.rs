@@ -33,9 +33,9 @@ impl Sides<'_> {
         let side = Side::open(self.store, name, self.ignore, self.progress)?;
         if side.lacks_content {
             return Err(CommandError::failed(
-                "unreadable entries cannot be merged: they would count as removed",
+                "unreadable entries cannot be merged: they would be treated as removed",
             )
-            .hint("make them readable, or name them in a `.workspaceignore` file"));
+            .hint("make them readable, or exclude them in a `.workspaceignore` file"));
         }
         Ok(side.tree)
     }

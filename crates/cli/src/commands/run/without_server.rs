@@ -15,7 +15,7 @@ use crate::stdin::stdin;
 use crate::text;
 
 /// Hint for starting a server.
-const START_SERVER: &str = "start a server with `make up` or `workspace-server`, or name one with `--server URL` or \
+const START_SERVER: &str = "start a server with `make up` or `workspace-server`, or specify one with `--server URL` or \
                             WORKSPACE_SERVER";
 
 /// Runs the program in a sandbox that is removed afterwards. `url` is the address at which there is no server.

@@ -51,7 +51,7 @@ pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Ou
     let restored: RestoreSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
     for process in &restored.ended {
-        print_stderr(&format!("note: ended {} {} ({})", process.pid, process.command, process.why));
+        print_stderr(&format!("note: killed {} {} ({})", process.pid, process.command, process.why));
     }
     show(context, &restored, |_| Vec::new())
 }

@@ -18,7 +18,7 @@ use crate::error::{CommandError, Result, io_hint};
 use crate::remote::with_client;
 
 /// Buffer size for writing an archive.
-const PIECE: usize = 256 << 10;
+const BUFFER_SIZE: usize = 256 << 10;
 
 /// Creates a sandbox.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
@@ -31,7 +31,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
         if let Some(tree) = tree {
             let (archive, packing) = packed(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
-            request.snapshot = Some(said(sent, packing)?.snapshot.id);
+            request.snapshot = Some(upload_result(sent, packing)?.snapshot.id);
         }
         run::create(client, &request).await
     })
@@ -60,7 +60,7 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
         CommandError::failed(format!("cannot send an archive: {error}")).hint(io_hint(&error))
     })?;
     let packing = thread::spawn(move || {
-        let mut writer = BufWriter::with_capacity(PIECE, writer);
+        let mut writer = BufWriter::with_capacity(BUFFER_SIZE, writer);
         export_tar(&tree, &mut writer, &Quiet)?;
         writer.flush().map_err(|source| ArchiveError::Write { source })
     });
@@ -69,7 +69,7 @@ fn packed(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
 
 /// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
 /// pipe.
-fn said(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
+fn upload_result(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,

@@ -1,4 +1,4 @@
-//! Decides whether changes are kept: by an option, or by a question.
+//! Decision whether to keep changes: by an option, or by asking the user.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -9,7 +9,7 @@ use workspace_state::{Tree, diff, unified_diff};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
 use crate::signals::Signals;
-use crate::text::{print_stderr, shown_text};
+use crate::text::{escape_controls, print_stderr};
 
 /// Number of context lines in a patch.
 const CONTEXT: usize = 3;
@@ -28,7 +28,7 @@ enum Answer {
     Show,
 }
 
-/// Question whether changes are kept, and the options that answer it.
+/// Question whether to keep changes, and the options that answer it.
 pub(super) struct Question<'a> {
     pub(super) args: &'a Try,
     pub(super) json: bool,
@@ -65,7 +65,7 @@ impl Question<'_> {
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
             // Without stderr the question cannot be asked.
-            let _ = write!(std::io::stderr(), "{}", shown_text(&question));
+            let _ = write!(std::io::stderr(), "{}", escape_controls(&question));
             let line = tokio::select! {
                 line = read_line(stdin) => line,
                 signal = signals.next() => return Err(CommandError::interrupted(signal)),
@@ -110,7 +110,7 @@ pub(super) fn print_patch_safely(from: &Tree, to: &Tree) -> Result<()> {
 
 /// Escapes control characters other than tabs and line ends.
 fn escape_patch(text: &str) -> String {
-    text.split('\t').map(shown_text).collect::<Vec<_>>().join("\t")
+    text.split('\t').map(escape_controls).collect::<Vec<_>>().join("\t")
 }
 
 /// Reads a line of input. Returns an empty string at its end.

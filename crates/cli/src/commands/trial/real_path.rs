@@ -1,7 +1,7 @@
 //! A trial at the real path of the directory, over a read-only view of the machine's own files.
 //!
-//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper holds its changes.
-//! When the program has ended, no process and no mount is left, before the user is asked.
+//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper directory
+//! has its changes. When the program has ended, no process and no mount is left, before the user is asked.
 
 mod git;
 mod keep;
@@ -42,16 +42,16 @@ use crate::output::Output;
 use crate::screen;
 use crate::session::End;
 use crate::signals::Signals;
-use crate::text::{counted, print_stderr, shell_word};
+use crate::text::{pluralize, print_stderr, shell_word};
 use keep::{ChangeWriter, Checks, KeepError, WriteCounts};
 use program::{Run, Stdout};
 use secrets::Secrets;
 use trial_dir::{Phase, TrialDir};
 use upper::{Change, Kind, Scan, TargetDir, UpperContent, join, split};
 
-const PROCESSES: u32 = 32_768;
+const PROCESSES_MAX: u32 = 32_768;
 /// File with the planned writes to the directory.
-const PLAN: &str = "plan.json";
+const PLAN_FILE: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     if let Some(trial_dir) = &args.apply {
@@ -69,7 +69,7 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     }
     let network = super::network(args.network, &args.allowed)?;
     let trial_dir = TrialDir::new(&directory)?;
-    trial_dir::clear_left(&trial_dir);
+    trial_dir::remove_leftovers(&trial_dir);
     let mut trial = Trial { context, args, directory, home, secrets, network, trial_dir: Some(trial_dir) };
     let done = local::block_on(trial.run());
     if let Some(trial_dir) = trial.trial_dir.take() {
@@ -157,12 +157,12 @@ impl Trial<'_> {
             Ok(Decision::Drop) => false,
             Err(error) => return Err(self.set_aside(error)),
         };
-        let outcome = super::super::exec::ended(ran.end.exit_code, ran.end.timed_out);
+        let outcome = super::super::exec::exit_outcome(ran.end.exit_code, ran.end.timed_out);
         self.report(ran, kept)?;
         Ok(outcome)
     }
 
-    /// Puts the changes aside after an error, if the user wants or may want to keep them.
+    /// Sets the changes aside after an error, if the user wants or may want to keep them.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let asks = !self.context.output.json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let wanted = !self.args.drop && (self.args.keep || asks);
@@ -170,14 +170,14 @@ impl Trial<'_> {
             return error;
         }
         match self.trial_dir.take() {
-            Some(mut trial_dir) => put_aside(&mut trial_dir, error),
+            Some(mut trial_dir) => save_for_apply(&mut trial_dir, error),
             None => error,
         }
     }
 
     fn print_hidden_count(&self) {
         if !self.context.output.json() && io::stderr().is_terminal() {
-            let count = counted(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
+            let count = pluralize(self.secrets.hidden.len() as u64, "secret path is", "secret paths are");
             print_stderr(&format!(
                 "note: {count} hidden from the program; `workspace try --list-hidden` lists them"
             ));
@@ -221,7 +221,7 @@ impl Trial<'_> {
             args: self.args.words.iter().map(Into::into).collect(),
             environment,
             terminal: on_terminal.then(screen::size),
-            limits: Limits { processes: Some(PROCESSES), ..Limits::default() },
+            limits: Limits { processes: Some(PROCESSES_MAX), ..Limits::default() },
             egress,
         })
     }
@@ -252,7 +252,7 @@ impl Trial<'_> {
         if self.context.output.json() {
             return Ok(());
         }
-        super::super::exec::explain(ran.end.failed.as_deref(), ran.end.timed_out);
+        super::super::exec::print_failure(ran.end.failed.as_deref(), ran.end.timed_out);
         warn(&skipped(&ran.found));
         print_losses(&ran.found);
         for (upper, what) in dropped {
@@ -321,7 +321,8 @@ fn print_losses(found: &UpperContent) {
 }
 
 fn print_counts(kept: &WriteCounts) {
-    let (written, removed) = (counted(kept.written, "path", "paths"), counted(kept.removed, "path", "paths"));
+    let (written, removed) =
+        (pluralize(kept.written, "path", "paths"), pluralize(kept.removed, "path", "paths"));
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
@@ -340,7 +341,7 @@ fn write_changes(
         let identity = trial_dir.note.identity.filter(|_| checks != Checks::None);
         let target = open_target(directory, identity)?;
         if checks != Checks::Again {
-            keep::note_before(&target, &mut changes).map_err(|error| failed(&error))?;
+            keep::record_before(&target, &mut changes).map_err(|error| failed(&error))?;
         }
         let started = trial_dir.note.started;
         let writer =
@@ -368,12 +369,12 @@ fn write_changes(
             trial_dir.set_phase(Phase::Running)?;
             Ok(kept)
         }
-        Err(error) => Err(put_aside(trial_dir, error)),
+        Err(error) => Err(save_for_apply(trial_dir, error)),
     }
 }
 
-/// Puts the changes aside for `--apply`, and adds hints to the error.
-fn put_aside(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
+/// Saves the changes for `--apply`, and adds hints to the error.
+fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
     let (upper, at) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
     let error = if trial_dir.note.phase == Phase::Keeping {
         error
@@ -431,7 +432,7 @@ fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
     let new = trial_dir.path.join("plan.new");
     fs::write(&new, serde_json::to_vec(changes)?)?;
     fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, trial_dir.path.join(PLAN))
+    fs::rename(&new, trial_dir.path.join(PLAN_FILE))
 }
 
 /// Writes or drops changes that were put aside, or whose writing was interrupted.
@@ -446,7 +447,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
         CommandError::failed(format!("cannot read the changes in {}: {error}", trial_dir.path.display()))
             .hint("its directory `directory/upper` has the changed files")
     };
-    let changes = match fs::read(trial_dir.path.join(PLAN)) {
+    let changes = match fs::read(trial_dir.path.join(PLAN_FILE)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
         // An error came before the plan was written.
         Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.note.phase == Phase::Aside => {
@@ -544,7 +545,7 @@ fn put_old(
     }
     let found = target.stat(&change.path).ok().flatten();
     match found {
-        // Only the directory itself was changed; its entries have changes of their own.
+        // Only the directory itself was changed; its entries have separate changes.
         Some(stat)
             if matches!(change.kind, Kind::Directory(_)) && upper::kind(&stat) == FileType::Directory =>
         {

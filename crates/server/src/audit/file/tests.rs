@@ -147,7 +147,7 @@ fn lines_that_cannot_be_written_are_counted() {
     let lost = log.flush().unwrap_err();
     assert_eq!((lost.lines, lost.error.kind()), (3, io::ErrorKind::StorageFull));
     // Later lines are written.
-    log.file = private::open_append(&path).unwrap();
+    log.file = private_file::open_append(&path).unwrap();
     log.add(&line(3)).unwrap();
     log.flush().unwrap();
     assert_eq!(lines(&path), [line(3)]);

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes that are read from a file.
-const LONGEST: u64 = 64 << 10;
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// A repository around a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn path_in(file: &Path, word: &str) -> Option<PathBuf> {
         return None;
     }
     let mut text = Vec::new();
-    fs::File::open(file).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
     let line = text.strip_prefix(word.as_bytes())?.trim_ascii();
     (!line.is_empty() && !line.contains(&b'\n') && !line.contains(&0))
         .then(|| PathBuf::from(std::ffi::OsStr::from_bytes(line)))

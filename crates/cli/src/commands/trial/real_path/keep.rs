@@ -364,7 +364,7 @@ impl ChangeWriter<'_> {
         let mut next = 0;
         while let Some(directory) = directories.get(next).cloned() {
             next += 1;
-            self.open_up(&directory)?;
+            self.grant_owner_access(&directory)?;
             let Some(opened) = self.target.directory(&directory)? else { continue };
             for name in self.target.names(&directory)? {
                 match unlinkat(&opened, OsStr::from_bytes(&name), AtFlags::empty()) {
@@ -381,8 +381,8 @@ impl ChangeWriter<'_> {
         Ok(())
     }
 
-    /// Gives the owner access to a directory that is to be removed.
-    fn open_up(&self, path: &[u8]) -> io::Result<()> {
+    /// Grants the owner access to a directory that is to be removed.
+    fn grant_owner_access(&self, path: &[u8]) -> io::Result<()> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
             let (parent, name) = self.parent(path)?;
@@ -440,7 +440,7 @@ fn changed(stat: &Stat) -> (i64, i64) {
 }
 
 /// Records the present file at the target of each change.
-pub(super) fn note_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
+pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
     for change in changes {
         change.before = target.stat(&change.path)?.map(|found| Identity::of(&found));
     }

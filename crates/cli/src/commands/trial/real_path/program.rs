@@ -15,16 +15,16 @@ use workspace_host::HostError;
 use workspace_host::host_view::{ExitStatus, HostView, RunningProgram};
 
 use crate::error::{CommandError, Kind, Result};
-use crate::screen::{self, Raw};
+use crate::screen::{self, RawMode};
 use crate::session::{
     Attachment, Destination, End, InputState, OnSignal, OutputEvent, OutputStream, SIGKILL, Session, attach,
 };
 use crate::signals::Signals;
-use crate::stdin::{READ, stdin};
+use crate::stdin::{READ_MAX, stdin};
 
 const SIGTERM: i32 = 15;
 /// Time between SIGTERM and SIGKILL for a program that timed out.
-const GRACE: Duration = Duration::from_secs(2);
+const KILL_DELAY: Duration = Duration::from_secs(2);
 
 /// Options of a run.
 pub(super) struct Run {
@@ -40,9 +40,9 @@ pub(super) enum Stdout {
     Stderr,
 }
 
-fn cannot(error: impl std::fmt::Display) -> CommandError {
+fn forward_error(error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(format!("cannot forward input and output of the program: {error}"))
-        .hint("the system may have run out of open files")
+        .hint("the system may be out of file descriptors")
 }
 
 /// Runs the program until it and all its descendants have ended. Returns the rest of stdin, too.
@@ -51,9 +51,9 @@ pub(super) async fn run(
     run: Run,
     signals: &mut Signals,
 ) -> Result<(End, mpsc::Receiver<Vec<u8>>)> {
-    let (input, to_program) = std::io::pipe().map_err(cannot)?;
-    let (from_program, output) = std::io::pipe().map_err(cannot)?;
-    let (errors_from_program, errors) = std::io::pipe().map_err(cannot)?;
+    let (input, to_program) = std::io::pipe().map_err(forward_error)?;
+    let (from_program, output) = std::io::pipe().map_err(forward_error)?;
+    let (errors_from_program, errors) = std::io::pipe().map_err(forward_error)?;
     let on_terminal = view.terminal.is_some();
     let starting = tokio::task::spawn_blocking(move || {
         // Moved, so that only the program has these ends from here on.
@@ -61,13 +61,13 @@ pub(super) async fn run(
         view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
     // Awaited in any case: a program that is being started cannot be ended.
-    let running = Arc::new(starting.await.map_err(cannot)?.map_err(|error| not_started(&error))?);
-    let _raw = if on_terminal { Some(Raw::enter()?) } else { None };
+    let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| not_started(&error))?);
+    let _raw = if on_terminal { Some(RawMode::enter()?) } else { None };
     let mut readers = Vec::new();
     let writer: File = match &running.terminal {
         Some(terminal) => {
             drop((to_program, errors_from_program, from_program));
-            let copy = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(cannot);
+            let copy = |fd: &OwnedFd| fd.try_clone().map(File::from).map_err(forward_error);
             readers.push(forward_output(copy(terminal)?, Stdout::Stdout)?);
             copy(terminal)?
         }
@@ -97,7 +97,7 @@ pub(super) async fn run(
     if end.is_err() {
         kill(&running).await;
     }
-    // No process can write any more, so the readers end, unless the reader of this program's output has stopped.
+    // No process can write now, so the readers end, unless the reader of this program's output has stopped.
     let reading = tokio::task::spawn_blocking(move || readers.into_iter().for_each(|it| drop(it.join())));
     tokio::select! {
         _ = reading => {}
@@ -133,7 +133,7 @@ impl Session for HostProgram {
     async fn time_out(&self) -> Result<()> {
         self.timed_out.set(true);
         self.kill(SIGTERM).await?;
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(KILL_DELAY).await;
         self.kill(SIGKILL).await?;
         kill(&self.running).await;
         Ok(())
@@ -161,11 +161,11 @@ struct ProgramEnd {
 
 impl OutputStream for ProgramEnd {
     async fn next(&mut self) -> Result<OutputEvent> {
-        let ended = (&mut self.waiting).await.map_err(cannot)?.map_err(|error| not_started(&error))?;
+        let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| not_started(&error))?;
         let (exit_code, failed) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
-            None => return Err(crate::local::lost()),
+            None => return Err(crate::local::sandbox_ended()),
         };
         Ok(OutputEvent::Ended(End { exit_code, timed_out: false, failed }))
     }
@@ -182,7 +182,7 @@ fn forward_input(mut to: File) -> Result<mpsc::Sender<Vec<u8>>> {
             }
         }
     });
-    thread.map_err(cannot)?;
+    thread.map_err(forward_error)?;
     Ok(sender)
 }
 
@@ -193,21 +193,21 @@ fn forward_output(mut from: File, to: Stdout) -> Result<JoinHandle<()>> {
         Stdout::Stdout => std::io::stdout().as_fd().try_clone_to_owned(),
         Stdout::Stderr => std::io::stderr().as_fd().try_clone_to_owned(),
     };
-    let mut to = File::from(to.map_err(cannot)?);
+    let mut to = File::from(to.map_err(forward_error)?);
     let thread = std::thread::Builder::new().spawn(move || {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_MAX];
         loop {
             match from.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(count) if to.write_all(&buffer[..count]).is_err() => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // A terminal reports an error when no process has it open any more.
+                // A terminal reports an error when no process has it open.
                 Err(_) => return,
                 Ok(_) => {}
             }
         }
     });
-    thread.map_err(cannot)
+    thread.map_err(forward_error)
 }
 
 /// Explains why the program could not be run or signalled.
@@ -223,6 +223,6 @@ fn not_started(error: &HostError) -> CommandError {
                 "XDG_CACHE_HOME selects another directory for the changes, for instance on another filesystem",
             )
         }
-        _ => failed.hint("nothing was changed; the system log (`dmesg`) may say more"),
+        _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),
     }
 }

@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use workspace_host::NamespaceHolder;
 use workspace_host::{cgroup, overlay};
 
-use super::upper::LISTS;
+use super::upper::ACL_XATTRS;
 use crate::error::{CommandError, Result, io_hint};
 use crate::local::{DirLock, find_leftovers, new_directory};
 use crate::text::print_stderr;
 
-const NOTE: &str = "trial.json";
-const MARKER: &str = "started";
+const RECORD_FILE: &str = "trial.json";
+const STARTED_FILE: &str = "started";
 /// Subdirectories that are not needed to keep the changes.
-const UNNEEDED: [&str; 3] = ["home", "git", "store"];
+const TEMPORARY_DIRS: [&str; 3] = ["home", "git", "store"];
 /// Upper limit of the clock tick of a filesystem.
-const LONGEST_TICK: std::time::Duration = std::time::Duration::from_secs(3);
+const CLOCK_TICK_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Progress of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl TrialDir {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let none = || {
             CommandError::failed(format!("{} has no changes of a trial", path.display()))
-                .hint("give the directory that `workspace try` printed when it put the changes aside")
+                .hint("specify the directory that `workspace try` printed when it set the changes aside")
         };
         let path = fs::canonicalize(path).map_err(|_| none())?;
         let note = read_note(&path).ok_or_else(none)?;
@@ -109,7 +109,7 @@ impl TrialDir {
         }
         let lock = DirLock::new(&path).map_err(|error| failed(&path, &error))?.ok_or_else(|| {
             CommandError::failed(format!("{} is in use", path.display()))
-                .hint("another `workspace try` uses it; wait until it has ended")
+                .hint("another `workspace try` uses it; wait until it exits")
         })?;
         Ok(Self { path, note, _lock: lock })
     }
@@ -124,7 +124,7 @@ impl TrialDir {
             let new = self.path.join("trial.new");
             fs::write(&new, serde_json::to_vec(&self.note)?)?;
             fs::File::open(&new)?.sync_all()?;
-            fs::rename(&new, self.path.join(NOTE))
+            fs::rename(&new, self.path.join(RECORD_FILE))
         };
         written().map_err(|error| failed(&self.path, &error))
     }
@@ -149,7 +149,7 @@ impl TrialDir {
         if self.note.phase == phase {
             return Ok(());
         }
-        match fs::rename(self.path.join(phase.file()), self.path.join(NOTE)) {
+        match fs::rename(self.path.join(phase.file()), self.path.join(RECORD_FILE)) {
             // The layer was used before.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let before = std::mem::replace(&mut self.note.phase, phase);
@@ -165,7 +165,7 @@ impl TrialDir {
 
     /// Removes everything except the changes. Entries that cannot be removed stay until the directory is removed.
     pub(super) fn remove_unneeded(&self) {
-        for name in UNNEEDED {
+        for name in TEMPORARY_DIRS {
             let _ = overlay::remove_tree(&NamespaceHolder::Machine, &self.path.join(name));
         }
         let _ = remove_home(&self.note);
@@ -209,7 +209,7 @@ impl TrialDir {
 
     /// Records the start of the trial. File times have the resolution of a clock tick: this returns in a later tick.
     pub(super) fn start_clock(&mut self) -> Result<()> {
-        let marker = self.path.join(MARKER);
+        let marker = self.path.join(STARTED_FILE);
         let touched = || -> io::Result<(i64, i64)> {
             fs::write(&marker, "")?;
             fs::set_permissions(&marker, fs::metadata(&marker)?.permissions())?;
@@ -217,7 +217,7 @@ impl TrialDir {
             Ok((found.ctime(), found.ctime_nsec()))
         };
         let first = touched().map_err(|error| failed(&self.path, &error))?;
-        let deadline = std::time::Instant::now() + LONGEST_TICK;
+        let deadline = std::time::Instant::now() + CLOCK_TICK_MAX;
         while std::time::Instant::now() < deadline
             && touched().map_err(|error| failed(&self.path, &error))? <= first
         {
@@ -254,7 +254,7 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
             // A user who cannot change the owner is the owner.
             let _ = std::os::unix::fs::chown(&layer.upper, Some(found.uid()), Some(found.gid()));
         }
-        for name in LISTS {
+        for name in ACL_XATTRS {
             let mut value = vec![0; 64 << 10];
             if let Ok(length) = rustix::fs::getxattr(over, name, &mut value[..]) {
                 // Without the lists the program sees the mode bits; the directory itself keeps its lists.
@@ -268,7 +268,7 @@ fn make_layer(path: &Path, over: &Path) -> Result<Layer> {
 }
 
 fn read_note(dir: &Path) -> Option<TrialRecord> {
-    serde_json::from_slice(&fs::read(dir.join(NOTE)).ok()?).ok()
+    serde_json::from_slice(&fs::read(dir.join(RECORD_FILE)).ok()?).ok()
 }
 
 fn clear(dir: &Path, note: &TrialRecord) -> std::result::Result<(), String> {
@@ -289,7 +289,7 @@ fn remove_home(note: &TrialRecord) -> std::result::Result<(), workspace_host::Ho
 }
 
 /// Removes leftovers of killed trials. Reports those that cannot be removed or that wait for a decision.
-pub(super) fn clear_left(own: &TrialDir) {
+pub(super) fn remove_leftovers(own: &TrialDir) {
     let Some(parent) = own.path.parent() else { return };
     for (path, lock) in find_leftovers(parent) {
         let Some(note) = read_note(&path) else {

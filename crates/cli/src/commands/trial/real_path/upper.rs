@@ -1,7 +1,7 @@
 //! The changes of a trial, read from the upper directory of its overlay.
 //!
-//! No process writes to the upper any more, and other users have no access, so plain paths are safe. The directory of the
-//! trial is in use: it is read through file descriptors, and no symlink in it is followed.
+//! No process writes to the upper directory now, and other users have no access, so plain paths are safe. The directory
+//! of the trial is in use: it is read through file descriptors, and no symlink in it is followed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, OsStr};
@@ -19,24 +19,24 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::Cancel;
 
-/// Prefix of the attributes that the kernel sets in an upper.
-const OWN: &[u8] = b"user.overlay.";
+/// Prefix of the attributes that the kernel sets in an upper directory.
+const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
 /// Prefix of escaped attributes, which the program set itself.
-const ESCAPED: &[u8] = b"user.overlay.overlay.";
-/// Attribute with the former mode of an entry that its owner could not read, for a second read of the upper. No program can
-/// set an attribute of this name.
-const CLOSED_MODE: &str = "user.overlay.workspace-mode";
-/// Access control lists. Without them the group bits would grant access to more users.
-pub(super) const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-const SET_ID: u32 = 0o6000;
-const COMPARED: usize = 64 << 10;
+const ESCAPED_PREFIX: &[u8] = b"user.overlay.overlay.";
+/// Attribute with the original mode of an entry that its owner could not read, for a second scan. No program can set an
+/// attribute of this name.
+const ORIGINAL_MODE_XATTR: &str = "user.overlay.workspace-mode";
+/// POSIX access control lists. Without them, the group bits would grant access to more users.
+pub(super) const ACL_XATTRS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+const SET_ID_BITS: u32 = 0o6000;
+const COMPARE_BUFFER_SIZE: usize = 64 << 10;
 
 /// A change, at a path below the directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// True if the kernel copied it up: it existed in the directory, or an existing file was moved or linked here.
+    /// True if overlayfs copied it up: it existed in the directory, or an existing file was moved or linked here.
     pub(super) copied_up: bool,
     /// True for a removal because the program replaced the parent directory.
     #[serde(default)]
@@ -79,7 +79,7 @@ pub(super) enum Kind {
     Remove,
     Directory(Attributes),
     File(Attributes),
-    /// Hard link to a file that comes before it or existed before.
+    /// Hard link to an earlier change or an existing file.
     Link(Vec<u8>),
     Symlink(Vec<u8>),
     Fifo(Attributes),
@@ -94,16 +94,16 @@ pub(super) struct Attributes {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Content of an upper.
+/// Content of an upper directory.
 #[derive(Debug, Default)]
 pub(super) struct UpperContent {
     /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
     /// Paths that cannot be kept, with reasons.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
-    /// Paths that lose a property, with its name.
+    /// Paths that lose a property, with the name of the property.
     pub(super) notes: Vec<(Vec<u8>, String)>,
-    /// Modes of files and directories of the upper before they were opened, by inode.
+    /// Modes of files and directories of the upper directory before they were made readable, by inode.
     modes: HashMap<u64, u32>,
 }
 
@@ -203,7 +203,7 @@ pub(super) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Reads an upper.
+/// Scan of an upper directory.
 pub(super) struct Scan<'a> {
     pub(super) upper: &'a Path,
     pub(super) target: &'a TargetDir,
@@ -220,7 +220,7 @@ struct PendingDir {
 impl Scan<'_> {
     pub(super) fn run(&self) -> io::Result<UpperContent> {
         let mut found = UpperContent::default();
-        self.open_up(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
+        self.make_readable(self.upper, &fs::symlink_metadata(self.upper)?, &mut found)?;
         let mut open = vec![PendingDir { path: Vec::new(), opaque: false }];
         // Hard links by inode, and the link of each file that existed before.
         let mut names: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -242,22 +242,22 @@ impl Scan<'_> {
                         found.push(path, Kind::Remove, true);
                     }
                 } else if kind.is_dir() {
-                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
-                    let below = opaque || has_mark(&entry.path(), "user.overlay.opaque");
+                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
+                    let below = opaque || has_flag(&entry.path(), "user.overlay.opaque");
                     let attributes = attributes(&entry.path(), &stat, mode)?;
                     let before = self.target.stat(&path)?;
                     let is_same = before.as_ref().is_some_and(|before| {
-                        self::kind(before) == FileType::Directory && attributes.are_of(before)
+                        self::kind(before) == FileType::Directory && attributes.match_owner_and_mode(before)
                     }) && self.has_xattrs(&path, &attributes)?;
                     if !is_same {
                         found.push(path.clone(), Kind::Directory(attributes), is_copied_up(&entry.path()));
                     }
                     open.push(PendingDir { path, opaque: below });
                 } else if kind.is_file() {
-                    let mode = self.open_up(&entry.path(), &stat, &mut found)?;
+                    let mode = self.make_readable(&entry.path(), &stat, &mut found)?;
                     let mut attributes = attributes(&entry.path(), &stat, mode)?;
-                    if attributes.mode & SET_ID != 0 && !self.had_set_id(&path, &attributes)? {
-                        attributes.mode &= !SET_ID;
+                    if attributes.mode & SET_ID_BITS != 0 && !self.had_set_id(&path, &attributes)? {
+                        attributes.mode &= !SET_ID_BITS;
                         found.notes.push((path.clone(), "its set-user-id and set-group-id bits".to_owned()));
                     }
                     if self.is_unchanged(&path, &entry.path(), &stat, &attributes)? {
@@ -305,19 +305,20 @@ impl Scan<'_> {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Makes an entry readable that its owner cannot read, and returns its former mode. Other hard links of a file show the
-    /// new mode.
-    fn open_up(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
+    /// Makes an entry readable that its owner cannot read, and returns its original mode. Other hard links of a file
+    /// show the new mode.
+    fn make_readable(&self, path: &Path, stat: &fs::Metadata, found: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = found.modes.get(&stat.ino()) {
             return Ok(*mode);
         }
-        let mode = closed_mode(path).unwrap_or(stat.mode());
+        let mode = original_mode(path).unwrap_or(stat.mode());
         let needed = if stat.is_dir() { 0o700 } else { 0o400 };
         if stat.mode() & needed != needed {
             let opened = stat.mode() & 0o7777 | needed;
             // Setting the attribute needs write permission.
             fs::set_permissions(path, fs::Permissions::from_mode(opened | 0o200))?;
-            let noted = rustix::fs::lsetxattr(path, CLOSED_MODE, &mode.to_le_bytes(), XattrFlags::empty());
+            let noted =
+                rustix::fs::lsetxattr(path, ORIGINAL_MODE_XATTR, &mode.to_le_bytes(), XattrFlags::empty());
             fs::set_permissions(path, fs::Permissions::from_mode(opened))?;
             noted?;
         }
@@ -332,7 +333,7 @@ impl Scan<'_> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
             kind(&before) == FileType::RegularFile
                 && (before.st_uid, before.st_gid) == (attributes.user, attributes.group)
-                && before.st_mode & SET_ID == attributes.mode & SET_ID
+                && before.st_mode & SET_ID_BITS == attributes.mode & SET_ID_BITS
         }))
     }
 
@@ -355,7 +356,7 @@ impl Scan<'_> {
         let Some(before) = self.target.stat(path)? else { return Ok(false) };
         if kind(&before) != FileType::RegularFile
             || u64::try_from(before.st_size).ok() != Some(stat.len())
-            || !attributes.are_of(&before)
+            || !attributes.match_owner_and_mode(&before)
         {
             return Ok(false);
         }
@@ -368,7 +369,7 @@ impl Scan<'_> {
 }
 
 fn same_content(mut one: fs::File, mut other: fs::File, cancel: &Cancel) -> io::Result<bool> {
-    let (mut a, mut b) = (vec![0; COMPARED], vec![0; COMPARED]);
+    let (mut a, mut b) = (vec![0; COMPARE_BUFFER_SIZE], vec![0; COMPARE_BUFFER_SIZE]);
     loop {
         cancel.check().map_err(io::Error::other)?;
         let (x, y) = (read_full(&mut one, &mut a)?, read_full(&mut other, &mut b)?);
@@ -399,7 +400,7 @@ impl UpperContent {
         self.changes.push(Change { path, kind, copied_up, below_opaque: false, before: None });
     }
 
-    /// Turns all hard links of a file except one into links to it; that one existed before, if possible.
+    /// Turns all hard links of a file except one into links to it. If possible, that one existed before.
     fn link(&mut self, names: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
         for (number, all) in names {
             let mut all: Vec<usize> = all.clone();
@@ -422,7 +423,7 @@ impl UpperContent {
 
 impl Attributes {
     /// Returns true if the former entry has the same owner and mode.
-    fn are_of(&self, stat: &Stat) -> bool {
+    fn match_owner_and_mode(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
 }
@@ -448,11 +449,11 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     };
     names.truncate(length);
     let mut all = Vec::new();
-    let is_kept = |name: &&[u8]| name.starts_with(b"user.") || LISTS.contains(name);
+    let is_kept = |name: &&[u8]| name.starts_with(b"user.") || ACL_XATTRS.contains(name);
     for name in names.split(|byte| *byte == 0).filter(is_kept) {
-        let seen = match name.strip_prefix(ESCAPED) {
-            Some(rest) => [OWN, rest].concat(),
-            None if name.starts_with(OWN) => continue,
+        let seen = match name.strip_prefix(ESCAPED_PREFIX) {
+            Some(rest) => [OVERLAY_PREFIX, rest].concat(),
+            None if name.starts_with(OVERLAY_PREFIX) => continue,
             None => name.to_vec(),
         };
         let mut value = vec![0; 64 << 10];
@@ -465,14 +466,14 @@ pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8
     Ok(all)
 }
 
-fn has_mark(path: &Path, name: &str) -> bool {
+fn has_flag(path: &Path, name: &str) -> bool {
     let mut value = [0; 4];
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
 }
 
-fn closed_mode(path: &Path) -> Option<u32> {
+fn original_mode(path: &Path) -> Option<u32> {
     let mut value = [0; 4];
-    let length = rustix::fs::lgetxattr(path, CLOSED_MODE, &mut value[..]).ok()?;
+    let length = rustix::fs::lgetxattr(path, ORIGINAL_MODE_XATTR, &mut value[..]).ok()?;
     (length == value.len()).then(|| u32::from_le_bytes(value))
 }
 

@@ -18,7 +18,7 @@ use crate::remote::local_data;
 use crate::text::print_stderr;
 
 /// Directories that are private to the program. Paths below them are only visible if they are mounted.
-const PRIVATE: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
+const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
 /// View of the machine for the program.
 pub(super) struct View {
@@ -46,7 +46,7 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
             return Err(CommandError::usage(format!("{} does not exist", path.display()))
-                .hint("`--list-hidden` lists the hidden paths; give one that exists"));
+                .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
     let own: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
@@ -69,7 +69,7 @@ pub(super) fn secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> 
 }
 
 fn private() -> impl Iterator<Item = PathBuf> {
-    PRIVATE.iter().filter_map(|it| fs::canonicalize(it).ok())
+    PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
 /// Creates the view.
@@ -86,7 +86,7 @@ pub(super) fn make(
             other.display(),
             directory.display()
         ))
-        .hint("give a directory without mounts: `--dir DIR`")
+        .hint("specify a directory without mounts: `--dir DIR`")
         .hint("`workspace try --template base -- …` works on a copy at /workspace instead"));
     }
     let mut mounts: Vec<Mount> = Vec::new();
@@ -179,7 +179,7 @@ fn home_overlay(trial_dir: &mut TrialDir, home: &Path, directory: &Path) -> Resu
     let layer = trial_dir.home_layer(home, directory)?;
     if layer.is_none() {
         print_stderr(
-            "note: your home directory is read-only, because there is no directory outside of it for changes; set TMPDIR to one",
+            "note: your home directory is read-only, because there is no directory outside it for changes; set TMPDIR to one",
         );
     }
     Ok(layer)
@@ -194,9 +194,9 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
         })
         .collect();
     // The directory is a separate filesystem, and git would not search for the repository beyond it.
-    const ACROSS: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
-    if !all.iter().any(|(name, _)| name == ACROSS) {
-        all.push((ACROSS.into(), "1".into()));
+    const DISCOVERY_VARIABLE: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+    if !all.iter().any(|(name, _)| name == DISCOVERY_VARIABLE) {
+        all.push((DISCOVERY_VARIABLE.into(), "1".into()));
     }
     all.push(("PWD".into(), cwd.into()));
     all.extend(args.envs.iter().map(|(name, value)| (name.into(), value.into())));

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes that are read from the list of mounts.
-const LIST: u64 = 16 << 20;
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
 /// Mounts of this process.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ impl MountTable {
     /// Reads the mounts of this process.
     pub(super) fn read() -> Self {
         let mut text = Vec::new();
-        let read =
-            File::open("/proc/thread-self/mountinfo").and_then(|file| file.take(LIST).read_to_end(&mut text));
+        let read = File::open("/proc/thread-self/mountinfo")
+            .and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut text));
         if read.is_err() { Self::default() } else { Self::parse(&text) }
     }
 

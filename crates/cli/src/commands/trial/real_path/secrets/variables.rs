@@ -24,9 +24,9 @@ const SECRET_NAMES: &[&str] = &[
     "SSHPASS",
 ];
 /// Suffixes of the names of variables with secrets.
-const SECRET_ENDS: &[&str] = &["_KEY", "_PAT", "_PWD", "_PASS", "_AUTH", "_JWT"];
+const SECRET_SUFFIXES: &[&str] = &["_KEY", "_PAT", "_PWD", "_PASS", "_AUTH", "_JWT"];
 /// Variables with paths or addresses that do not exist in the sandbox.
-const AWAY: &[&str] = &[
+const UNUSABLE_VARIABLES: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
     "GPG_AGENT_INFO",
@@ -40,7 +40,7 @@ const AWAY: &[&str] = &[
 ];
 /// Variables with one or several colon-separated paths, and the secret paths below each; `*` has the same meaning as in the
 /// other lists.
-const PATHS: &[(&str, &[&str])] = &[
+const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("AWS_CONFIG_FILE", &[""]),
     ("AWS_SHARED_CREDENTIALS_FILE", &[""]),
     ("AZURE_CONFIG_DIR", &[""]),
@@ -113,14 +113,14 @@ const IN_DATA: &[&str] = &[
     "workspace-server",
 ];
 /// Maximum number of paths of one variable that are examined.
-const PATHS_OF_ONE: usize = 100;
+const PATHS_PER_VARIABLE_MAX: usize = 100;
 
 /// Returns true if a variable is hidden: by its name or value it has a secret, or it does not work in the sandbox.
 pub(in super::super) fn hides_variable(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_NAMES.iter().any(|part| name.contains(part))
-        || SECRET_ENDS.iter().any(|end| name.ends_with(end))
-        || AWAY.contains(&name.as_str())
+        || SECRET_SUFFIXES.iter().any(|end| name.ends_with(end))
+        || UNUSABLE_VARIABLES.contains(&name.as_str())
         || has_password(value)
 }
 
@@ -146,11 +146,13 @@ fn has_password(text: &str) -> bool {
 /// Returns the secret paths of variables. They may not exist.
 pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for (name, below) in PATHS {
+    for (name, below) in PATH_VARIABLES {
         // npm reads it in both cases.
         let value = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
         let Some(value) = value else { continue };
-        for path in std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_OF_ONE) {
+        for path in
+            std::env::split_paths(&value).filter(|path| path.is_absolute()).take(PATHS_PER_VARIABLE_MAX)
+        {
             found.extend(
                 below.iter().map(|name| if name.is_empty() { path.clone() } else { path.join(name) }),
             );
