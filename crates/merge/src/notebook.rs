@@ -5,7 +5,7 @@
 //! array element. Therefore a merge has three steps:
 //!
 //! 1. The cells of both sides are matched with the cells of the base ([`matching`]) and get names
-//! ([`names`]).
+//!    ([`names`]).
 //! 2. Cells that both sides changed are merged, and the result is written into the texts of both sides
 //!    ([`rewrite`]): sources are merged line by line, and results are taken from one side.
 //! 3. All other values are merged as JSON. Cells are identified by their names.

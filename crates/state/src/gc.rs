@@ -6,8 +6,7 @@
 //!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
 //!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
 //! 3. **Delete** condemned objects that no batch or virtual tree from before the condemnation can use. The
-//! next
-//!    collection deletes the others.
+//!    next collection deletes the others.
 //! 4. **Rewrite** packs that are mostly dead, and delete them after the new packs are synced and indexed.
 //!
 //! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of

@@ -161,8 +161,17 @@ fn kept_changes_belong_to_the_owner_of_the_directory() {
         let ran = user.attempt(&["--template", "base", "--keep"], line);
         assert_eq!(ran.status, 7, "{}", ran.stderr);
         assert!(ran.stderr.contains("kept: wrote"), "{}", ran.stderr);
-        assert_eq!(ran.stderr.matches("note: files that .workspaceignore names").count(), 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("not kept because .workspaceignore names them: 1 path"), "{}", ran.stderr);
+        assert_eq!(
+            ran.stderr.matches("note: files that .workspaceignore names").count(),
+            1,
+            "{}",
+            ran.stderr
+        );
+        assert!(
+            ran.stderr.contains("not kept because .workspaceignore names them: 1 path"),
+            "{}",
+            ran.stderr
+        );
         assert_eq!(user.place.read("project/src/main.rs"), "changed\n");
         assert_eq!(user.place.read("project/a/b/c"), "new\n");
         assert_eq!(user.place.read("project/target/object"), "built");
