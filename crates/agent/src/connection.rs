@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
@@ -58,7 +58,7 @@ enum ConnectionError {
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
     Status(#[from] Status),
-    #[error("the server refuses this guest: {0}")]
+    #[error("the server rejected this guest: {0}")]
     Refused(String),
     #[error("the server closed the connection")]
     Closed,
@@ -147,7 +147,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
         token: server.token.clone(),
-        generation: GENERATION,
+        generation: PROTOCOL_VERSION,
         commands: guest.all_progress(),
     }
 }

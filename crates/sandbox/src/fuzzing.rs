@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use workspace_agent_protocol::fuzzing::messages;
+use workspace_agent_protocol::fuzzing::decode_messages;
 use workspace_agent_protocol::output::{Item, Reader, Writer};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
@@ -21,7 +21,7 @@ const ITEMS_MAX: usize = 10_000;
 /// Handles messages, each behind its length, like those of a guest agent. Output is written to a directory.
 pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
     let handle = SandboxHandle::new("sbx-1", SandboxDir::new(directory.to_owned()), id::NO_TOKEN_HASH);
-    for message in messages(bytes) {
+    for message in decode_messages(bytes) {
         let Some(payload) = message.payload else { return Ok(()) };
         match payload {
             AgentPayload::Register(request) => {

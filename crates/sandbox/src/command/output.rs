@@ -247,10 +247,10 @@ impl Output {
     }
 }
 
-/// Returns true if any output of a command is kept, be it only its end.
-pub(crate) async fn is_kept(dir: &SandboxDir, id: &str) -> Result<bool> {
+/// Returns whether any output of a command is left, including its exit status.
+pub(crate) async fn has_output(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
-    let check = move || workspace_agent_protocol::output::is_kept(File::open(directory)?, &id);
+    let check = move || workspace_agent_protocol::output::has_output(File::open(directory)?, &id);
     let kept = spawn_blocking(check).await.map_err(|error| broken(std::io::Error::other(error)))?;
     kept.map_err(broken)
 }

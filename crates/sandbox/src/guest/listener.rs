@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_server::{AgentService, AgentServiceServer};
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
@@ -229,10 +229,10 @@ async fn registration(messages: &mut Streaming<AgentMessage>) -> Result<Register
 }
 
 pub(crate) fn check_generation(generation: u32) -> Result<(), Status> {
-    if (1..=GENERATION).contains(&generation) {
+    if (1..=PROTOCOL_VERSION).contains(&generation) {
         return Ok(());
     }
-    let message = format!("this server speaks generations 1 to {GENERATION} of the guest's contract");
+    let message = format!("this server supports guest protocol versions 1 to {PROTOCOL_VERSION}");
     Err(Status::failed_precondition(message))
 }
 
