@@ -58,7 +58,7 @@ pub use resources::cgroup;
 #[cfg(target_os = "linux")]
 pub use sandbox::probe::probe;
 #[cfg(target_os = "linux")]
-pub use sandbox::{host_view, own_users};
+pub use sandbox::{dedicated_uids, host_view};
 
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{

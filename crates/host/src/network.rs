@@ -36,7 +36,7 @@ mod routes;
 #[cfg(target_os = "linux")]
 mod uplink;
 
-pub use allow::{Allow, AllowError, Names};
+pub use allow::{AllowError, AllowRule, HostPattern};
 pub use cidr::{CidrError, parse_cidr};
 pub use egress::{Egress, RESOLV_CONF, Uplink};
 

@@ -22,7 +22,7 @@ pub enum Process {}
 impl Process {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn of(_pid: Pid) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
+        Err(HostError::NeedsLinux { what: "inspecting the processes of a sandbox" })
     }
 
     /// Cannot be called, because no `Process` exists.
@@ -65,7 +65,7 @@ pub enum NamespaceHolder {
 impl NamespaceHolder {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "a namespace to mount in" })
+        Err(HostError::NeedsLinux { what: "a namespace holder" })
     }
 
     /// Does nothing: the namespaces of the host remain.
@@ -183,7 +183,7 @@ pub mod quota {
 
     /// Fails with [`HostError::NoQuota`].
     pub fn limit(directory: &Path, _bytes: u64) -> Result<()> {
-        let reason = "only Linux has quotas of directories".to_owned();
+        let reason = "directory quotas need Linux".to_owned();
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
@@ -214,7 +214,7 @@ pub mod overlay {
 
     /// Fails with [`HostError::NoOverlay`].
     pub fn probe(_holder: &NamespaceHolder, directory: &Path) -> Result<()> {
-        let reason = "only Linux has them".to_owned();
+        let reason = "overlays need Linux".to_owned();
         Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
     }
 

@@ -8,7 +8,7 @@ use workspace_state::SnapshotId;
 use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
-use crate::runtime::{Allow, Limits, Network};
+use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
 
 const NAME_MAX: usize = 128;
@@ -76,7 +76,7 @@ pub struct Config {
     pub disk: Option<u64>,
     /// Allowed destinations of egress; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress_allow: Option<Vec<Allow>>,
+    pub egress_allow: Option<Vec<AllowRule>>,
     /// Requested limits and isolation that could not be applied, with reasons.
     #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<String>,
@@ -158,7 +158,7 @@ impl ResourceRequest {
 }
 
 /// Validates the allow list of a network, and returns it.
-fn check_network(network: &Network) -> Result<Option<Vec<Allow>>> {
+fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
         let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list everything is");

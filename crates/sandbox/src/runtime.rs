@@ -41,7 +41,7 @@ pub use unsupported::{Embedded, Oci};
 pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, Usage};
-pub use workspace_host::network::{Allow, AllowError, Egress, Uplink, parse_cidr};
+pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 
 use crate::guest::endpoint::ServerEndpoint;
@@ -81,7 +81,7 @@ pub enum Network {
     /// Access to everything that the machine can reach, except the machine itself.
     Egress {
         /// Allowed destinations; `None` for all.
-        allow: Option<Vec<Allow>>,
+        allow: Option<Vec<AllowRule>>,
     },
 }
 
@@ -206,7 +206,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`. Called
     /// before anything is started; `sandboxes` holds the directories of running ones.
-    async fn find_own_users(
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,

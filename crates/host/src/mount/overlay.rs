@@ -77,7 +77,7 @@ pub fn abandon(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
 pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.context(format!("look at {}", below.display()))?,
+        found => found.context(format!("stat {}", below.display()))?,
     };
     match holder {
         NamespaceHolder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),

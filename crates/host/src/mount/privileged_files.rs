@@ -109,7 +109,7 @@ impl Connection {
     fn open(holder: &NamespaceHolder) -> Result<Self> {
         let (socket, helper_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
+                .context("create a socket")?;
         let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }

@@ -37,7 +37,7 @@ const STEP: u8 = 1;
 const FAILED: u8 = 2;
 
 fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
-    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("create a pipe")?;
     Ok((reader.into(), writer.into()))
 }
 
@@ -91,10 +91,10 @@ pub(crate) fn spawn(
 /// `ENOSPC` of `clone` does not mean the disk, so it must not be reported as such.
 fn explain_failure(error: io::Error) -> HostError {
     if error.kind() == io::ErrorKind::StorageFull {
-        let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
+        let text = "cannot create namespaces: the limit is reached (sysctl user.max_*_namespaces)";
         return HostError::other(text);
     }
-    HostError::System { action: "make namespaces".to_owned(), source: error }
+    HostError::System { action: "create namespaces".to_owned(), source: error }
 }
 
 impl Parent {
@@ -141,7 +141,7 @@ impl Child {
         if self.wait()? {
             Ok(())
         } else {
-            Err(HostError::of_kind(HostErrorKind::Protocol, "the child ended too early"))
+            Err(HostError::of_kind(HostErrorKind::Protocol, "the child exited unexpectedly"))
         }
     }
 
@@ -160,5 +160,5 @@ impl Child {
 
 /// Returns the error for a child that was killed while it sent an error.
 fn unreadable(error: &serde_json::Error) -> HostError {
-    HostError::of_kind(HostErrorKind::Protocol, format!("the child ended too early: {error}"))
+    HostError::of_kind(HostErrorKind::Protocol, format!("the child exited unexpectedly: {error}"))
 }

@@ -138,7 +138,7 @@ fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::c
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("make the mounts of the holder private")?;
     // Leaves the process group that is killed with the server.
-    setsid().context("begin a session")?;
+    setsid().context("create a session")?;
     detach_stdio()?;
     parent.notify()?;
     parent.wait()?;

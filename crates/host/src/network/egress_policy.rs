@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use super::allow::Allow;
+use super::allow::AllowRule;
 use super::egress::{Egress, Uplink};
 
 /// Maximum number of addresses that are allowed because an allowed name resolves to them.
@@ -109,10 +109,10 @@ impl EgressPolicy {
     }
 }
 
-fn addresses(allow: &Allow) -> Option<Ipv4Net> {
-    match allow {
-        Allow::Addresses(cidr) => Some(*cidr),
-        Allow::Names(_) => None,
+fn addresses(rule: &AllowRule) -> Option<Ipv4Net> {
+    match rule {
+        AllowRule::Addresses(cidr) => Some(*cidr),
+        AllowRule::Host(_) => None,
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder
 fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let [to, from] = parent.fds();
     close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
-    rustix::process::setsid().context("begin a session")?;
+    rustix::process::setsid().context("create a session")?;
     rustix::thread::set_name(c"network-daemon").context("set the process name")?;
     detach_stdio()?;
     // Opened before the addresses are read, so that no change in between is missed.

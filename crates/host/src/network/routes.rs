@@ -86,9 +86,9 @@ fn prepare(
     change: &LinkChange<'_>,
 ) -> Result<u32> {
     let link = link_index(netlink, name)?;
-    netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
-    netlink.add_address(link, address, scope).context(format!("give the link `{name}` an address"))?;
-    netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
+    netlink.disable_ipv6(link).context(format!("disable IPv6 on the link `{name}`"))?;
+    netlink.add_address(link, address, scope).context(format!("add an address to the link `{name}`"))?;
+    netlink.change_link(link, change).context(format!("bring up the link `{name}`"))?;
     Ok(link)
 }
 

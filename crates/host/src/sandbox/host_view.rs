@@ -142,7 +142,7 @@ impl HostView {
     pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<RunningProgram> {
         let (control, helper_control) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
+                .context("create a socket")?;
         let [input, output, errors] = stdio;
         let helper = client::start(self, &[helper_control.as_fd(), input, output, errors])?;
         drop(helper_control);
@@ -192,7 +192,7 @@ impl RunningProgram {
         loop {
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
                 Err(Errno::INTR) => {}
-                done => return done.map(drop).context("wait for the sandbox"),
+                waited => return waited.map(drop).context("wait for the sandbox"),
             }
         }
     }

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use workspace_host::NamespaceHolder;
+use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
-use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
 use super::actions::{SWAP, USERS};
@@ -51,7 +51,7 @@ pub struct Embedded {
     agent: PathBuf,
     templates: Templates,
     holder: LeafMutex<NamespaceHolder>,
-    own_users: OwnUsers,
+    dedicated_uids: DedicatedUids,
     /// Result of the check whether sandboxes get users of their own, with the reason if not.
     own: OnceLock<Result<(), String>>,
     /// Requirements that were unmet when the machine was last checked.
@@ -75,7 +75,7 @@ impl Embedded {
             agent: agent.to_owned(),
             templates,
             holder: LeafMutex::new(holder),
-            own_users: OwnUsers::default(),
+            dedicated_uids: DedicatedUids::default(),
             own: OnceLock::new(),
             unmet: LeafMutex::default(),
         })
@@ -166,7 +166,7 @@ impl Runtime for Embedded {
         launch::owner(&self.holder())
     }
 
-    async fn find_own_users(
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
@@ -174,11 +174,12 @@ impl Runtime for Embedded {
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
         let has_lazy = lazy == LazyMount::Used;
-        let probe = move || (own_users::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
+        let probe =
+            move || (dedicated_uids::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
         let probed = spawn_blocking(probe).await;
         let (own, running) = probed.map_err(|error| failed("look at the machine", &error))?;
         for (id, user) in running {
-            self.own_users.record(&id, user);
+            self.dedicated_uids.record(&id, user);
         }
         match &own {
             Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
@@ -194,11 +195,11 @@ impl Runtime for Embedded {
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         // A running sandbox has the user that it was started with; an earlier server may have given it none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
-            return own_users::of(&process)
+            return dedicated_uids::uid_of(&process)
                 .map_err(|error| failed("look at the user ids of a sandbox", &error));
         }
         let can = self.own.get().is_some_and(Result::is_ok);
-        Ok(can.then(|| self.own_users.allocate(id)))
+        Ok(can.then(|| self.dedicated_uids.allocate(id)))
     }
 
     async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
@@ -357,7 +358,7 @@ impl Runtime for Embedded {
         };
         let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
-        self.own_users.release(id);
+        self.dedicated_uids.release(id);
         remove_groups(id).await
     }
 
@@ -399,7 +400,7 @@ fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     let directories = std::fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let user = |dir: std::fs::DirEntry| {
         let process = Process::read(&SandboxDir::new(dir.path()).process()).ok()??;
-        Some((dir.file_name().into_string().ok()?, own_users::of(&process).ok().flatten()?))
+        Some((dir.file_name().into_string().ok()?, dedicated_uids::uid_of(&process).ok().flatten()?))
     };
     directories.filter_map(user).collect()
 }

@@ -82,13 +82,13 @@ impl Runtime for FailingRuntime {
         self.inner.owner()
     }
 
-    async fn find_own_users(
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
         lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
-        self.inner.find_own_users(workspaces, sandboxes, lazy).await
+        self.inner.find_dedicated_uids(workspaces, sandboxes, lazy).await
     }
 
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {

@@ -4,6 +4,7 @@
 mod attempts;
 mod cancelled;
 mod commands;
+mod dedicated_uids;
 mod docker;
 mod docker_only;
 mod docker_port;
@@ -22,7 +23,6 @@ mod kind;
 mod life;
 mod limits;
 mod oci_only;
-mod own_users;
 mod pool;
 mod quota;
 mod races;
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     trials.extend(pool::trials());
     trials.extend(idle_release::trials());
     trials.extend(quota::trials());
-    trials.extend(own_users::trials());
+    trials.extend(dedicated_uids::trials());
     trials.extend(unprivileged::trials());
     trials.extend(invented_commands::trials());
     trials.extend(fair_shares::trials());

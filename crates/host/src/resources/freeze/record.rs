@@ -44,7 +44,7 @@ impl RecordWriter {
     pub(super) fn create(path: &Path, record: &FreezeRecord) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is frozen already"));
+                return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is already frozen"));
             }
             file => file.context(format!("make {}", path.display()))?,
         };
