@@ -160,8 +160,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the output of `command` in `directory`. At least the last `retention` bytes are kept; 0 selects
-    /// the default.
+    /// Creates the output of `command` in `directory`. At least the last `retention` bytes are kept; 0
+    /// selects the default.
     pub fn create(directory: OwnedFd, command: &str, retention: u64) -> io::Result<Self> {
         if !is_valid_id(command) {
             return Err(invalid_id());

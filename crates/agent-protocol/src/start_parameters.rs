@@ -18,8 +18,8 @@ pub struct StartParameters {
     /// since a guest cannot.
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
-    /// Host name or address for which the server's certificate must be valid, unless the certificate itself is
-    /// in `trusted`.
+    /// Host name or address for which the server's certificate must be valid, unless the certificate itself
+    /// is in `trusted`.
     #[prost(string, tag = "3")]
     pub name: String,
     /// Trusted certificates in DER. The server presents one of them or a certificate signed by one of them.

@@ -50,8 +50,8 @@ pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<Comma
     all
 }
 
-/// Returns the arguments of a process, separated by spaces and truncated to `max_len` bytes, or its name if it
-/// has no arguments.
+/// Returns the arguments of a process, separated by spaces and truncated to `max_len` bytes, or its name if
+/// it has no arguments.
 pub(crate) fn arguments(pid: Pid, max_len: usize) -> String {
     let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     if bytes.is_empty() {

@@ -30,7 +30,7 @@ impl<R: Read> Read for HintReader<R> {
 fn too_much_memory() -> io::Error {
     let window = (1 << WINDOW_LOG_MAX) >> 20;
     io::Error::other(format!(
-        "decompressing it takes a window of more than {window} MiB; compress it without `--long` and `--ultra`"
+        "decompressing it needs a window of more than {window} MiB; compress it without `--long` and `--ultra`"
     ))
 }
 

@@ -107,7 +107,7 @@ impl NewSandbox {
         check_envs(&self.envs)?;
         let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
         if timeout.is_zero() {
-            return Err(invalid("timeout_seconds", "at least 1 second is required"));
+            return Err(invalid("timeout_seconds", "must be at least 1 second"));
         }
         if timeout > settings.lifetime {
             let limit = settings.lifetime.as_secs();
@@ -161,7 +161,7 @@ impl ResourceRequest {
 fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOWED_MAX {
-        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list everything is");
+        let message = format!("1 to {ALLOWED_MAX} entries are allowed; without the list, everything is");
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
@@ -176,7 +176,7 @@ fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {
     if labels.len() > LABELS_MAX {
-        return Err(invalid("labels", format!("{LABELS_MAX} are allowed")));
+        return Err(invalid("labels", format!("at most {LABELS_MAX} are allowed")));
     }
     for (name, value) in labels {
         check_text("labels", name, LABEL_MAX)?;
@@ -193,12 +193,13 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
     if envs.len() > ENVS_MAX || size > ENVS_BYTES {
         return Err(invalid(
             "envs",
-            format!("{ENVS_MAX} variables of {ENVS_BYTES} bytes in all are allowed"),
+            format!("at most {ENVS_MAX} variables of {ENVS_BYTES} bytes in total are allowed"),
         ));
     }
     for (name, value) in envs {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(invalid("envs", "a variable has a name without `=`, and neither has a NUL"));
+            let message = "names must be non-empty and without `=`, names and values without NUL";
+            return Err(invalid("envs", message));
         }
     }
     Ok(())
@@ -207,7 +208,7 @@ pub(crate) fn check_envs(envs: &BTreeMap<String, String>) -> Result<()> {
 /// Validates a working directory inside the sandbox.
 pub(crate) fn check_cwd(cwd: &str) -> Result<()> {
     if !cwd.starts_with('/') || cwd.contains('\0') || cwd.len() > 4_095 {
-        return Err(invalid("cwd", "an absolute path of at most 4095 bytes is allowed"));
+        return Err(invalid("cwd", "must be an absolute path of at most 4095 bytes"));
     }
     Ok(())
 }

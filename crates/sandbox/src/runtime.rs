@@ -196,7 +196,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Returns the holder of the namespaces in which overlays are mounted that this runtime can give to
     /// sandboxes; an error with the reason if it cannot see such mounts.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
-        Err(format!("the {} runtime cannot see mounts of this server's own", self.name()))
+        Err(format!("the {} runtime cannot see mounts of this server", self.name()))
     }
 
     /// Returns the user and group of files in a workspace; `None` for those of the server.
@@ -204,8 +204,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Finds out whether each sandbox can have a user id of its own, over workspaces in `workspaces`. Called
-    /// before anything is started; `sandboxes` holds the directories of running ones.
+    /// Checks whether sandboxes with workspaces in `workspaces` can have dedicated UIDs, and finds those in
+    /// use. Called before anything is started; `sandboxes` contains the directories of running sandboxes.
     async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
@@ -216,8 +216,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Returns the user id that a sandbox has, or will have, for itself, and that its workspace is shown to;
-    /// `None` where sandboxes share one.
+    /// Returns the dedicated UID that a sandbox has or will have, to which its workspace is id-mapped; `None`
+    /// if sandboxes share a UID.
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         let _ = (id, dir);
         Ok(None)
@@ -252,7 +252,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// The guest agent may be frozen as well, or not: no requests are sent to it meanwhile.
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let _ = (id, dir);
-        let reason = "it has no way to".to_owned();
+        let reason = "not supported".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "freeze a sandbox", reason })
     }
 
@@ -278,42 +278,42 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// Lists the processes inside that have their working directory below the workspace, or something open or
-    /// mapped in it. With `end`, they (or all processes in the workspace) get SIGTERM, and SIGKILL after that
-    /// time, and so do processes that appear meanwhile; those that were ended are returned. Frozen processes
-    /// do not end, so a frozen sandbox is an error.
-    async fn workspace_users(
+    /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
+    /// it. With `end`, terminates the processes in this scope, including new ones: with SIGTERM, and after
+    /// this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a frozen
+    /// sandbox is an error.
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         let _ = (id, dir, end);
-        let reason = actions::CANNOT.to_owned();
-        Err(RuntimeError::Failed { runtime: self.name(), action: actions::USERS, reason })
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::FIND_PROCESSES, reason })
     }
 
-    /// Returns the bytes of a sandbox's workspace in deleted files that are still open. Zero where the
-    /// sandbox's processes cannot be inspected.
+    /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open; 0 if the
+    /// processes of the sandbox cannot be inspected.
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
         let _ = (id, dir);
         Ok(0)
     }
 
-    /// Replaces the workspace of a running sandbox by another directory, which is given to its user.
-    /// Processes whose working directory is the workspace itself move to the new one; other users of the old
-    /// one keep it.
+    /// Replaces the workspace of a running sandbox with another directory, and makes the sandbox user its
+    /// owner. Processes whose working directory is the root of the workspace are moved to the new one; other
+    /// processes that use the old one keep it.
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = actions::CANNOT.to_owned();
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
-    /// Returns true if `workspace` is the workspace of a running sandbox, after a swap with an unknown
-    /// outcome: the process that did it may have died, or not have answered.
+    /// Finishes or reverts a swap with an unknown outcome: its helper may have died or timed out. Returns
+    /// whether `workspace` is now the workspace of the sandbox.
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let _ = (id, dir, workspace);
-        let reason = actions::CANNOT.to_owned();
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 

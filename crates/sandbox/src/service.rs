@@ -176,7 +176,7 @@ impl Service {
         self.0.workspace_permits.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
-            tracing::warn!("operations did not end in time and may have left partial work behind");
+            tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
         self.close_pool().await;
         // The next start removes the rest.
@@ -233,7 +233,7 @@ impl Service {
 
     /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
-        self.imported()?.receive().context(|| "make room for a template".to_owned())
+        self.imported()?.receive().context(|| "prepare the import of a template".to_owned())
     }
 
     /// Imports a template from an archive that was received. The import is cancelled when the future is
@@ -259,7 +259,7 @@ impl Service {
         let _quota_lock = self.0.quota_lock.lock().await;
         let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
-        let in_creation = || self.0.reservations.uses(name).then(|| "one that is being made".to_owned());
+        let in_creation = || self.0.reservations.uses(name).then(|| "one that is being created".to_owned());
         if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }

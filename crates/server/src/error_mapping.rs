@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_runtime_name_no_paths_of_the_host() {
-        let reason = "the guest agent /srv/data/workspace-agent is not there".to_owned();
+        let reason = "the guest agent /srv/data/workspace-agent does not exist".to_owned();
         for error in [
             RuntimeError::Unavailable { runtime: "embedded", reason: reason.clone() },
             RuntimeError::Isolation(reason.clone()),

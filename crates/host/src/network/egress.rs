@@ -28,7 +28,8 @@ pub struct Egress {
 /// Uplink: how packets leave the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Uplink {
-    /// User-mode networking: a program opens connections on behalf of the sandbox, `pasta` or else `slirp4netns`.
+    /// User-mode networking: a program opens connections on behalf of the sandbox, `pasta` or else
+    /// `slirp4netns`.
     UserMode,
     /// The link that another runtime gave the sandbox. It is moved into the router.
     Link {

@@ -14,8 +14,8 @@ use crate::resources::limits::Limit;
 
 /// Name of the parent cgroup of all sandboxes.
 const SANDBOXES_CGROUP: &str = "workspace";
-/// Name of the cgroup that the server's processes are moved to. In version 2, a cgroup with controllers for its
-/// children cannot have processes.
+/// Name of the cgroup that the server's processes are moved to. In version 2, a cgroup with controllers for
+/// its children cannot have processes.
 const SERVER_CGROUP: &str = "workspace-server";
 /// Number of attempts to move all processes out of a cgroup. They may fork new ones.
 const MOVE_ATTEMPTS: u32 = 20;
@@ -205,7 +205,8 @@ fn delegate(group: &Path, controllers: &[&str]) -> io::Result<()> {
     fs::write(&file, missing.join(" ")).map_err(add_path)
 }
 
-/// Moves the processes of the server into a child cgroup. Fails if the cgroup has processes of other programs.
+/// Moves the processes of the server into a child cgroup. Fails if the cgroup has processes of other
+/// programs.
 fn move_server_out(group: &Path) -> io::Result<()> {
     let this = fs::read_link("/proc/self/exe")?;
     let processes = read_words(&group.join("cgroup.procs"));

@@ -1,7 +1,7 @@
 //! Limits on kernel resources in the namespaces of a sandbox, set by sysctls.
 //!
-//! The kernel counts some resources per user namespace and in all its ancestors, each of which may set a limit
-//! (`/proc/sys/user`). Without one, a single sandbox could use up the limit of its owner on the host.
+//! The kernel counts some resources per user namespace and in all its ancestors, each of which may set a
+//! limit (`/proc/sys/user`). Without one, a single sandbox could use up the limit of its owner on the host.
 
 use std::fs;
 use std::io;
@@ -24,8 +24,8 @@ const FORBIDDEN: [&str; 9] = [
     "max_uts_namespaces",
 ];
 
-/// Resources of which a sandbox may use a quarter of the host's limit per user: sysctl to set, sysctl with the
-/// host's limit, and minimum.
+/// Resources of which a sandbox may use a quarter of the host's limit per user: sysctl to set, sysctl with
+/// the host's limit, and minimum.
 const SHARED: [(&str, &str, u64); 2] = [
     ("max_inotify_instances", "fs/inotify/max_user_instances", 16),
     ("max_inotify_watches", "fs/inotify/max_user_watches", 2048),

@@ -56,8 +56,8 @@ pub struct Launch<'a> {
     pub id: &'a str,
     /// Program of the guest agent.
     pub agent: &'a Path,
-    /// UID on the host that the sandbox runs as ([`DedicatedUids`](crate::dedicated_uids::DedicatedUids)). `None` for the
-    /// UID that all sandboxes share.
+    /// UID on the host that the sandbox runs as ([`DedicatedUids`](crate::dedicated_uids::DedicatedUids)).
+    /// `None` for the UID that all sandboxes share.
     pub user: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,

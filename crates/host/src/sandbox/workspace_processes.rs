@@ -27,8 +27,8 @@ use scan::FoundProcess;
 
 /// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for killed processes to exit with [`ProcessScope::Bound`]. It is shorter, because new processes may
-/// keep appearing, and the caller scans again while the sandbox is frozen.
+/// Timeout for killed processes to exit with [`ProcessScope::Bound`]. It is shorter, because new processes
+/// may keep appearing, and the caller scans again while the sandbox is frozen.
 const BOUND_KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// First interval between two scans; it doubles up to [`POLL_INTERVAL_MAX`].
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);

@@ -47,7 +47,7 @@ impl SandboxHandle {
             changed = progress.changed() => Ok(changed.is_ok()),
             error = self.guest.wait_for_loss() => Err(error),
             () = self.wait_until_overdue(command) => {
-                let reason = format!("it did not tell how command `{}` ended, whose time is over", command.id);
+                let reason = format!("it did not report the exit of timed-out command `{}`", command.id);
                 Err(self.guest.lost_error(&reason))
             }
         }
@@ -130,7 +130,7 @@ impl SandboxHandle {
                 return Err(error());
             }
             let position = command.input.position();
-            // If the stream is lost, the agent says when it is back whether the piece came.
+            // If the stream was closed, the agent says when it is back whether the piece came.
             let sent = self.guest.send_on(&stream, request(left.to_vec())).await;
             if !stream.confirms_input {
                 return sent;

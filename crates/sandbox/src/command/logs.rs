@@ -60,7 +60,7 @@ impl Service {
         stop.disarm();
         match read.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
-            read => read.context(|| "read what commands printed".to_owned()),
+            read => read.context(|| "read the output of commands".to_owned()),
         }
     }
 }

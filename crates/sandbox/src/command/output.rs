@@ -285,5 +285,5 @@ fn of_frame(frame: Frame) -> Piece {
 }
 
 pub(crate) fn broken(source: std::io::Error) -> SandboxError {
-    SandboxError::Io { action: "read what a command printed".to_owned(), source }
+    SandboxError::Io { action: "read the output of a command".to_owned(), source }
 }

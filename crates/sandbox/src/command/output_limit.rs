@@ -40,7 +40,7 @@ impl Service {
         let measure = move || {
             for (dir, handle) in outputs {
                 if let Err(error) = handle.output.measure(&dir) {
-                    tracing::warn!(sandbox = handle.id, %error, "failed to measure the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to measure retained output");
                 }
             }
         };
@@ -74,7 +74,7 @@ impl Service {
                 Ok(kept) => handle.output.end(Some(kept)),
                 Err(error) => {
                     handle.output.end(None);
-                    tracing::warn!(sandbox = handle.id, %error, "failed to limit the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to limit retained output");
                 }
             }
         });

@@ -183,7 +183,7 @@ impl Service {
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened
             .map_err(|error| {
-                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open the files of output");
+                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open output files");
             })
             .ok()
     }

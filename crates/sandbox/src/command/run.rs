@@ -72,7 +72,7 @@ impl CommandHandle {
 
     /// Makes the handle of a command that the catalog lists as ended.
     fn ended(dir: SandboxDir, command: &Command) -> Self {
-        let lost = || "it was lost with its sandbox, or could not be run".to_owned();
+        let lost = || "it was lost with its sandbox, or could not be started".to_owned();
         let end = End {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
@@ -225,7 +225,7 @@ impl Service {
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, end: &End) {
         self.write_end(sandbox, id, end).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
-            tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
+            tracing::error!(command = id, %error, "failed to release the claim of an unstarted command");
         }
     }
 
@@ -265,7 +265,7 @@ impl Service {
     /// Sends a signal to all processes of a command, also to those that outlived it.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
-            let message = "a number from 1 to 64 is allowed".to_owned();
+            let message = "1 to 64 are allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
         let handle = match self.find_active(scope, sandbox, id).await {

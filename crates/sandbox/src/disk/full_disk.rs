@@ -3,7 +3,7 @@
 //! Each step is taken only while less space is free than [`Settings::disk_reserve`](crate::Settings):
 //!
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
-//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped for the disk the longest
+//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
 //!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
 //! 3. If a sandbox keeps writing, a sandbox of that owner is stopped: of those that write the one that has
 //!    grown most, else the largest, but then no second one while the workspace of the first is still kept.
@@ -104,7 +104,7 @@ impl Service {
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
-            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped for the disk");
+            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
             return match self.remove_in_time(id, Removal::All).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),

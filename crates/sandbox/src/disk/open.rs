@@ -41,6 +41,6 @@ fn log_provider(workspaces: &Workspaces) {
     let chosen = workspaces.provider_selection();
     tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
     for (kind, reason) in chosen.unavailable_faster() {
-        tracing::warn!(provider = %kind, reason, "a better provider is not available");
+        tracing::warn!(provider = %kind, reason, "preferred provider is not available");
     }
 }

@@ -58,7 +58,7 @@ impl Handover {
             let mut control = SendAncillaryBuffer::new(&mut space);
             let descriptors = [self.output.as_fd()];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other("no room for a descriptor"));
+                return Err(io::Error::other("too many file descriptors for one message"));
             }
             Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, NO_SIGNAL)?)
         };

@@ -20,11 +20,11 @@ pub enum IdentityError {
     Certificates { part: &'static str, source: pem::Error },
     #[error("the private key cannot be read: {0}")]
     Key(pem::Error),
-    #[error("{part} holds no certificate")]
+    #[error("{part} contains no certificate")]
     Empty { part: &'static str },
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    #[error("no certificate can be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
@@ -49,7 +49,7 @@ impl Identity {
     pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
         let chain = certificates("the certificate chain", chain)?;
-        let trusted = certificates("what guest agents trust", trusted)?;
+        let trusted = certificates("the CA bundle", trusted)?;
         let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
         // Agents support no older version.

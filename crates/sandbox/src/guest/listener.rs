@@ -131,9 +131,9 @@ impl GuestService {
         }
         if let Some(refused) = self.refusals.count() {
             let (sandbox, peer) = (&request.sandbox_id, peer.and_then(Peer::address));
-            tracing::warn!(sandbox, ?peer, refused, "refused guest agents with a wrong token");
+            tracing::warn!(sandbox, ?peer, refused, "rejected guest agents with an invalid token");
         }
-        Err(Status::unauthenticated("this token is not of this sandbox"))
+        Err(Status::unauthenticated("the token does not belong to this sandbox"))
     }
 }
 
@@ -181,7 +181,7 @@ impl AgentService for GuestService {
         // meanwhile.
         let outputs = self.handler.stored_output(&handle, &registration).await;
         let welcome = Ok(ServerMessage { payload: Some(ServerPayload::RegisterResponse(welcome(outputs))) });
-        sender.send(welcome).await.map_err(|_| Status::unavailable("the stream is lost"))?;
+        sender.send(welcome).await.map_err(|_| Status::unavailable("the stream was closed"))?;
         tokio::spawn(async move {
             while let Some(request) = queued.recv().await {
                 if sender.send(Ok(request)).await.is_err() {

@@ -68,7 +68,7 @@ impl Service {
             drop(counted);
             sandbox
         });
-        let sandbox = creation.await.map_err(|error| SandboxError::task_failed("make a sandbox", error))?;
+        let sandbox = creation.await.map_err(|error| SandboxError::task_failed("create a sandbox", error))?;
         self.view(sandbox?)
     }
 
@@ -347,7 +347,7 @@ impl Service {
         if !self.0.settings.strict || not_applied.is_empty() {
             return Ok(());
         }
-        let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+        let hint = "REQUIRE_ISOLATION=best-effort accepts the isolation that is available";
         Err(RuntimeError::Isolation(format!("{}; {hint}", not_applied.join("; "))).into())
     }
 
@@ -429,7 +429,7 @@ impl Service {
 
     /// Creates the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
-        handle.dir.make().context(|| "make the directory of a sandbox".to_owned())?;
+        handle.dir.make().context(|| "create the directory of a sandbox".to_owned())?;
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
@@ -455,7 +455,7 @@ impl Service {
             },
             ended = self.0.runtime.wait_for_end(&handle.id, &handle.dir) => {
                 ended?;
-                "ended before it connected".to_owned()
+                "exited before it connected".to_owned()
             }
         };
         let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;

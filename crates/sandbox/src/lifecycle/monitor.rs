@@ -68,7 +68,7 @@ impl GuestHandler for Service {
             .into_iter()
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
-            let reason = "the connection was lost before it could begin";
+            let reason = "the connection was lost before it could start";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
             self.record_never_began(&handle.id, &running.id, &end).await;
             self.advance_command(handle, &running.id, 0, Some(end)).await;
@@ -174,7 +174,7 @@ impl Service {
         };
         for command in running {
             if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
-                let failed = Some("the server was stopped before it could begin".to_owned());
+                let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
@@ -198,7 +198,7 @@ impl Service {
             sleep(grace).await;
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             if !handle.guest.is_connected() {
-                let reason = format!("its guest agent has been away for {} s", grace.as_secs());
+                let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
                 Service(inner).mark_lost(&handle, &reason).await;
                 handle.guest.set_lost(&reason);
             }
@@ -237,7 +237,7 @@ impl Service {
         if self.handle(&handle.id).is_none() {
             return;
         }
-        self.mark_lost(handle, "its processes ended: they were killed, or ran out of memory").await;
+        self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
         self.remove_handle(&handle.id);
         log_failure(handle, self.end(&handle.id, &handle.dir).await);
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
@@ -415,8 +415,8 @@ impl Service {
     }
 
     /// Ends everything that runs in a sandbox because of the disk; the sandbox and its workspace stay.
-    /// Returns false if the sandbox is gone, or another operation is under way: then the next check tries
-    /// again.
+    /// Returns false if the sandbox was removed or another operation is in progress: then the next check
+    /// tries again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
         // A commit may take long. Its sandbox is frozen meanwhile, and the others are checked.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;

@@ -78,7 +78,7 @@ impl Service {
             // Its end is about to be noticed.
             Ok(false) => not_running(&Sandbox {
                 state: State::Error,
-                state_reason: Some("its processes ended".to_owned()),
+                state_reason: Some("its processes exited".to_owned()),
                 ..sandbox
             }),
             _ => operation_error(id, error),
@@ -92,8 +92,8 @@ pub(crate) async fn with_runtime_timeout<T>(
 ) -> std::result::Result<T, RuntimeError> {
     let seconds = RUNTIME_TIMEOUT.as_secs();
     timeout(RUNTIME_TIMEOUT, call).await.unwrap_or_else(|_| {
-        let reason = format!("it did not answer within {seconds} s");
-        Err(RuntimeError::Failed { runtime: "sandbox", action: "do what was asked of it", reason })
+        let reason = format!("it did not respond within {seconds} s");
+        Err(RuntimeError::Failed { runtime: "sandbox", action: "complete the operation", reason })
     })
 }
 

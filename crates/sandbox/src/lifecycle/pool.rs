@@ -38,7 +38,7 @@ impl Service {
 
     /// Makes id, token and handle for a sandbox that is not started yet.
     pub(crate) fn new_unassigned(&self) -> Result<UnassignedSandbox> {
-        let token = Token::new().context(|| "make a token".to_owned())?;
+        let token = Token::new().context(|| "create a token".to_owned())?;
         let id = id::new("sbx");
         let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
         Ok(UnassignedSandbox { handle, token, started: None })

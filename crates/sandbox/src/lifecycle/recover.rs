@@ -67,7 +67,7 @@ impl Service {
         });
         for (id, recovery) in recoveries.collect::<Vec<_>>() {
             if timeout_at(deadline, recovery).await.is_err() {
-                self.mark_not_recovered(&id, "its recovery did not begin in time").await;
+                self.mark_not_recovered(&id, "its recovery did not start in time").await;
             }
         }
         let service = self.clone();
@@ -88,7 +88,7 @@ impl Service {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it takes longer than {} s", RECOVERY_TIMEOUT.as_secs()),
+            Err(_) => format!("it took longer than {} s", RECOVERY_TIMEOUT.as_secs()),
         };
         self.mark_not_recovered(&id, &reason).await;
         let service = Arc::downgrade(&self.0);
@@ -139,10 +139,10 @@ impl Service {
         self.end(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
-            State::Starting => (State::Error, "the server was stopped while it was being made"),
+            State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: it was ended, or its processes exited.
-            State::Running => (State::Stopped, "its processes ended while the server was away"),
-            _ if was_not_recovered => (State::Error, "its processes ended while the server was away"),
+            State::Running => (State::Stopped, "its processes exited while the server was down"),
+            _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
@@ -321,7 +321,7 @@ impl Service {
     }
 }
 
-/// Retries the recovery of a sandbox until it succeeds, the sandbox is gone, or the service is closed.
+/// Retries the recovery of a sandbox until it succeeds, the sandbox is removed, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
     retry_until_closed(service, backoff, |service| async move { service.retry_recovery(id).await }).await;

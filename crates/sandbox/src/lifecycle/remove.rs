@@ -270,7 +270,7 @@ impl Service {
         {
             return Ok(KeptWorkspace::Directory(path));
         }
-        let message = format!("what sandbox {id} left");
+        let message = format!("workspace of deleted sandbox {id}");
         let stored = Arc::default();
         let new = NewSnapshot {
             author: owner.to_owned(),

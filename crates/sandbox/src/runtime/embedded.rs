@@ -14,7 +14,7 @@ use workspace_host::launch::{self, Launch, Launched};
 use workspace_host::limits::{self, Capabilities, Missing};
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
-use super::actions::{SWAP, USERS};
+use super::actions::{FIND_PROCESSES, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access;
 use super::egress::{check_egress, no_egress};
@@ -52,8 +52,8 @@ pub struct Embedded {
     templates: Templates,
     holder: LeafMutex<NamespaceHolder>,
     dedicated_uids: DedicatedUids,
-    /// Result of the check whether sandboxes get users of their own, with the reason if not.
-    own: OnceLock<Result<(), String>>,
+    /// Result of [`dedicated_uids::probe`].
+    dedicated_uids_probe: OnceLock<Result<(), String>>,
     /// Requirements that were unmet when the machine was last checked.
     unmet: LeafMutex<Option<Vec<String>>>,
 }
@@ -62,21 +62,21 @@ impl Embedded {
     /// Starts the runtime with the holder that is recorded in `directory`, or a new one.
     pub async fn start(directory: &Path, agent: &Path) -> Result<Self, RuntimeError> {
         if !agent.is_file() {
-            let reason = format!("the guest agent {} is not there", agent.display());
+            let reason = format!("the guest agent {} does not exist", agent.display());
             return Err(RuntimeError::Unavailable { runtime: NAME, reason });
         }
         let directory = directory.to_owned();
         let find = directory.clone();
         let holder = blocking(move || NamespaceHolder::find_or_start(&find), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
-        templates.clear().map_err(|error| failed("clear away unfinished templates", &error))?;
+        templates.clear().map_err(|error| failed("remove unfinished templates", &error))?;
         Ok(Self {
             directory,
             agent: agent.to_owned(),
             templates,
             holder: LeafMutex::new(holder),
             dedicated_uids: DedicatedUids::default(),
-            own: OnceLock::new(),
+            dedicated_uids_probe: OnceLock::new(),
             unmet: LeafMutex::default(),
         })
     }
@@ -104,7 +104,7 @@ impl Embedded {
     }
 
     fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
-        self.templates.find(name).map_err(|error| failed("look for a template", &error))
+        self.templates.find(name).map_err(|error| failed("find a template", &error))
     }
 
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
@@ -177,35 +177,35 @@ impl Runtime for Embedded {
         let probe =
             move || (dedicated_uids::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
         let probed = spawn_blocking(probe).await;
-        let (own, running) = probed.map_err(|error| failed("look at the machine", &error))?;
+        let (probe, running) = probed.map_err(|error| failed("probe the host", &error))?;
         for (id, user) in running {
             self.dedicated_uids.record(&id, user);
         }
-        match &own {
-            Ok(()) => tracing::info!("every sandbox runs as a user id of its own"),
+        match &probe {
+            Ok(()) => tracing::info!("every sandbox runs with a dedicated UID"),
             Err(reason) => {
-                tracing::info!(reason, "sandboxes have no user ids of their own; see docs/isolation.md");
+                tracing::info!(reason, "sandboxes have no dedicated UIDs; see docs/isolation.md");
             }
         }
-        // Asked twice, the first answer stays: sandboxes may run by it.
-        let _ = self.own.set(own);
+        // If this is called again, the first result is kept, because running sandboxes depend on it.
+        let _ = self.dedicated_uids_probe.set(probe);
         Ok(())
     }
 
     async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        // A running sandbox has the user that it was started with; an earlier server may have given it none.
+        // A running sandbox keeps the UID that it was started with; an earlier server may have assigned none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
             return dedicated_uids::uid_of(&process)
-                .map_err(|error| failed("look at the user ids of a sandbox", &error));
+                .map_err(|error| failed("read the UID of a sandbox", &error));
         }
-        let can = self.own.get().is_some_and(Result::is_ok);
-        Ok(can.then(|| self.dedicated_uids.allocate(id)))
+        let is_supported = self.dedicated_uids_probe.get().is_some_and(Result::is_ok);
+        Ok(is_supported.then(|| self.dedicated_uids.allocate(id)))
     }
 
     async fn missing_features(&self) -> Result<Vec<String>, RuntimeError> {
         let shared = if self.owner().is_none() { SHARED } else { SHARED_BY_ALL };
-        let why = self.own.get().and_then(|own| own.as_ref().err());
-        let shared = why.map(|why| format!("{shared} ({why})"));
+        let reason = self.dedicated_uids_probe.get().and_then(|probe| probe.as_ref().err());
+        let shared = reason.map(|reason| format!("{shared} ({reason})"));
         Ok(self.unmet_requirements().await?.into_iter().chain(no_egress()).chain(shared).collect())
     }
 
@@ -221,7 +221,7 @@ impl Runtime for Embedded {
         }
         let holder = self.holder();
         let probe = move || workspace_host::probe(&holder);
-        let found = blocking(probe, |error| failed("look at the machine", error)).await?;
+        let found = blocking(probe, |error| failed("probe the host", error)).await?;
         let namespaces = found.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
         let unmet: Vec<_> =
             namespaces.into_iter().chain(limits::describe_missing(&found.missing())).collect();
@@ -258,8 +258,8 @@ impl Runtime for Embedded {
     }
 
     async fn attach(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
-        let process =
-            recorded_process(dir)?.ok_or_else(|| failed("attach a workspace", &"the sandbox is gone"))?;
+        let process = recorded_process(dir)?
+            .ok_or_else(|| failed("attach a workspace", &"the sandbox is not running"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
         let attach = move || workspace_host::attach(&holder, &process, &workspace);
         blocking(attach, |error| failed("attach a workspace", error)).await
@@ -273,7 +273,7 @@ impl Runtime for Embedded {
         let missing = launch::missing(&dir.process());
         missing
             .map(|missing| describe_missing(&missing))
-            .map_err(|error| failed("find out what is missing", &error))
+            .map_err(|error| failed("read the limits that are not enforced", &error))
     }
 
     async fn wait_for_end(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
@@ -304,7 +304,7 @@ impl Runtime for Embedded {
                 sleep(HOLDER_POLL).await;
             }
         };
-        let stays = |_| failed("end the namespaces of sandboxes", &"their holder does not end");
+        let stays = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
         timeout(END_TIMEOUT, gone).await.map_err(stays)
     }
 
@@ -312,20 +312,24 @@ impl Runtime for Embedded {
         true
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         _id: &str,
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        let (holder, process, dir) = (self.holder(), running(dir, USERS)?, dir.clone());
-        let users = move || container_access::workspace_users(&holder, &process, &dir, end);
-        blocking(users, |error| failed(USERS, error)).await
+        let (holder, process, dir) = (self.holder(), running(dir, FIND_PROCESSES)?, dir.clone());
+        let users = move || container_access::workspace_processes(&holder, &process, &dir, end);
+        blocking(users, |error| failed(FIND_PROCESSES, error)).await
     }
 
     async fn deleted_bytes(&self, _id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        let (holder, process) = (self.holder(), running(dir, USERS)?);
-        blocking(move || container_access::deleted(&holder, &process), |error| failed(USERS, error)).await
+        let (holder, process) = (self.holder(), running(dir, FIND_PROCESSES)?);
+        blocking(
+            move || container_access::deleted_bytes(&holder, &process),
+            |error| failed(FIND_PROCESSES, error),
+        )
+        .await
     }
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
@@ -356,7 +360,7 @@ impl Runtime for Embedded {
                 }
             }
         };
-        let late = format!("its processes did not end within {} s", END_TIMEOUT.as_secs());
+        let late = format!("its processes did not exit within {} s", END_TIMEOUT.as_secs());
         timeout(END_TIMEOUT, ending).await.map_err(|_| failed("end a sandbox", &late))??;
         self.dedicated_uids.release(id);
         remove_groups(id).await
@@ -364,7 +368,8 @@ impl Runtime for Embedded {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        blocking(move || cgroup::usage(&id), |error| failed("count what a sandbox uses", error)).await
+        blocking(move || cgroup::usage(&id), |error| failed("measure the resource usage of a sandbox", error))
+            .await
     }
 
     /// Returns none: a sandbox's directory is made before anything else of it, and removed last.
@@ -373,7 +378,7 @@ impl Runtime for Embedded {
     }
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
-        list_templates(&self.templates).map_err(|error| failed("look for templates", &error))
+        list_templates(&self.templates).map_err(|error| failed("list templates", &error))
     }
 
     async fn variables(&self, template: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
@@ -387,7 +392,7 @@ impl Runtime for Embedded {
 
 async fn remove_groups(id: &str) -> Result<(), RuntimeError> {
     let id = id.to_owned();
-    blocking(move || cgroup::remove(&id), |error| failed("remove a sandbox's limits", error)).await
+    blocking(move || cgroup::remove(&id), |error| failed("remove the cgroups of a sandbox", error)).await
 }
 
 /// Formats limits that are not applied, for people.
@@ -406,13 +411,13 @@ fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
 }
 
 fn recorded_process(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
-    Process::read(&dir.process()).map_err(|error| failed("find a sandbox again", &error))
+    Process::read(&dir.process()).map_err(|error| failed("read the recorded process of a sandbox", &error))
 }
 
 /// Returns the first process of a sandbox, for an action on it.
 fn running(dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
     let process = recorded_process(dir)?.filter(Process::is_running);
-    process.ok_or_else(|| failed(action, &"the sandbox is gone"))
+    process.ok_or_else(|| failed(action, &"the sandbox is not running"))
 }
 
 fn unavailable(error: &dyn std::fmt::Display) -> RuntimeError {

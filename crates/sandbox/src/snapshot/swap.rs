@@ -44,13 +44,13 @@ impl Service {
         }
     }
 
-    /// Returns an error if the new directory of a workspace is not mounted any more: the holder of its mount
+    /// Returns an error if the new directory of a workspace is no longer mounted: the holder of its mount
     /// may have died and left an empty directory.
     pub(crate) async fn mount_error(&self, id: &str) -> Option<RuntimeError> {
         let name = id.to_owned();
         match self.on_workspaces(move |workspaces| workspaces.is_available(&name)).await {
             Ok(true) => None,
-            Ok(false) => Some(self.swap_failed("its new workspace is not mounted any more")),
+            Ok(false) => Some(self.swap_failed("its new workspace is no longer mounted")),
             Err(error) => Some(self.swap_failed(&error.to_string())),
         }
     }
@@ -88,7 +88,7 @@ impl Service {
         match self.on_workspaces(move |workspaces| workspaces.reset_directories(&name)).await? {
             (Some(new), _) => Ok(with_runtime_timeout(runtime.settle_swap(id, dir, &new)).await?),
             (None, Some(former)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &former)).await?),
-            (None, None) => Err(self.swap_failed("neither of its workspaces is mounted any more").into()),
+            (None, None) => Err(self.swap_failed("neither of its workspaces is mounted").into()),
         }
     }
 

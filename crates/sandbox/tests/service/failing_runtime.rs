@@ -128,13 +128,13 @@ impl Runtime for FailingRuntime {
         self.inner.can_swap_workspace()
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.inner.workspace_users(id, dir, end).await
+        self.inner.workspace_processes(id, dir, end).await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {

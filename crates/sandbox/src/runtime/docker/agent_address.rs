@@ -25,8 +25,9 @@ impl Docker {
             None => (self.gateway(network).await?.to_string(), endpoint.port),
         };
         let found = lookup_host((name.as_str(), port)).await.map_err(|error| {
-            let message =
-                format!("`{name}`, which GRPC_ADVERTISE tells guest agents to dial, is not found: {error}");
+            let message = format!(
+                "`{name}`, which GRPC_ADVERTISE tells guest agents to dial, cannot be resolved: {error}"
+            );
             RuntimeError::Network(message)
         })?;
         let addresses = found.map(|address| address.to_string()).collect();

@@ -12,7 +12,7 @@ use ipnet::Ipv4Net;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
-use super::{SANDBOX, SERVER};
+use super::{SANDBOX_LABEL, SERVER_LABEL};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
 use crate::runtime::{Start, Uplink, Usage};
 
@@ -36,7 +36,7 @@ pub(super) struct Parts<'a> {
 
 impl Parts<'_> {
     pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX, start.id), (SERVER, self.server)];
+        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
             hostname: Some(start.id.to_owned()),
