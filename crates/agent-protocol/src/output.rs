@@ -201,7 +201,7 @@ impl Writer {
         Ok(Self { directory, command: command.to_owned(), retention, file, segments, file_size, offset })
     }
 
-    /// Advances the offset of the next byte, which leaves a gap for readers.
+    /// Advances to `offset`, which leaves a gap for readers. Never goes back.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
@@ -390,7 +390,7 @@ struct OpenSegment {
 pub enum Item {
     /// Output, or the exit status.
     Frame(Frame),
-    /// Range of bytes that were removed.
+    /// Range of bytes that were removed or could not be written.
     Gap {
         /// Offset of the first missing byte.
         from: u64,

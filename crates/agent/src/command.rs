@@ -222,7 +222,7 @@ enum Event {
     Report(io::Result<Report>),
     Message(CommandMessage),
     Input(io::Result<usize>),
-    /// The hold time of an incomplete character is over.
+    /// An incomplete character was held back for too long.
     Flush,
     RetrySignal,
     Deadline,
@@ -287,8 +287,8 @@ impl RunningCommand {
         self.supervisor_exited && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
-    /// Returns true if output is not read until a reader receives some of it. Output of a command that exited
-    /// or is being terminated is always read.
+    /// Returns whether the command blocks on its output: no more is read until a reader has received some.
+    /// Output of a command that exited or is being terminated is always read.
     fn is_blocked(&self) -> bool {
         let exceeds = |window| self.writer.written() >= self.received_output + window;
         let is_full = self.window.is_some_and(exceeds) || self.writer.is_full();
@@ -355,7 +355,7 @@ impl RunningCommand {
         }
     }
 
-    /// Writes incomplete characters whose hold time is over.
+    /// Writes incomplete characters that were held back for too long.
     fn flush(&mut self, current_time: Instant) {
         for (stream, buffer) in
             [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
@@ -379,7 +379,7 @@ impl RunningCommand {
                 let error = io::Error::from_raw_os_error(errno);
                 (127, format!("cannot run {}: {error}", self.program))
             }
-            // The supervisor was killed; `reaper.rs` kills the rest of the command.
+            // The supervisor was killed; `reaper.rs` kills the remaining processes.
             None => (128 + libc::SIGKILL, String::new()),
         };
         if self.exit.is_none() {
@@ -417,7 +417,7 @@ impl RunningCommand {
             }
             CommandMessage::Resize(size) => {
                 if let Some(terminal) = &self.stdout {
-                    // Only a terminal has a size, and it may be closed already.
+                    // Fails for a pipe, or if the terminal is closed.
                     drop(size.set(terminal));
                 }
             }

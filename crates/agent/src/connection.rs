@@ -59,7 +59,7 @@ enum ConnectionError {
     #[error("{0}")]
     Status(#[from] Status),
     #[error("the server rejected this guest: {0}")]
-    Refused(String),
+    Rejected(String),
     #[error("the server closed the connection")]
     Closed,
 }
@@ -110,7 +110,8 @@ async fn run_connection(
                 Some(message) => outbox.handle(guest, message).await,
                 None => return Err(ConnectionError::Closed),
             },
-            // Messages of the server are received even while it accepts none.
+            // Waits for capacity here, so that messages are received even if the server is slow to accept
+            // any.
             permit = sender.reserve(), if !outbox.queue.is_empty() => {
                 let permit = permit.map_err(|_| ConnectionError::Closed)?;
                 if let Some(message) = outbox.queue.pop_front() {
@@ -160,7 +161,7 @@ async fn registration_response(
         Some(ServerPayload::RegisterResponse(response)) if response.success => {
             Ok(response.outputs.into_iter().map(|output| (output.command_id, output.stored)).collect())
         }
-        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Refused(response.message)),
+        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Rejected(response.message)),
         _ => Err(ConnectionError::Closed),
     }
 }

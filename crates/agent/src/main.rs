@@ -105,7 +105,7 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
         Some(socket) => (Transport::Socket(socket), parameters.bytes),
         None => {
             let parameters = StartParameters::from_bytes(&parameters.bytes)?;
-            (Transport::Network(Network::of(&parameters)?), parameters.token)
+            (Transport::Network(Network::from_parameters(&parameters)?), parameters.token)
         }
     };
     let server = Server { transport, sandbox: arguments.sandbox, token };

@@ -19,7 +19,7 @@ pub enum HostError {
         /// Error of the system call.
         source: io::Error,
     },
-    /// Error of another process, or one that has no variant of its own.
+    /// Error of another process, or one without a variant.
     #[error("{0}")]
     Helper(HelperError),
     /// The sandbox was thawed while it was being frozen, because it is being removed.
@@ -91,7 +91,7 @@ impl HostError {
         Self::of_kind(HostErrorKind::Other, message)
     }
 
-    /// Returns an error of a kind that has no variant of its own.
+    /// Returns an error of a kind without a variant.
     pub(crate) fn of_kind(kind: HostErrorKind, message: impl Into<String>) -> Self {
         Self::Helper(HelperError::new(kind, message))
     }

@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
-    /// Operations under way.
+    /// Operations in progress.
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
@@ -161,14 +161,14 @@ impl Service {
         }));
         service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
-        // Agents that dialled meanwhile wait: before recovery they would have been refused.
+        // Agents that connected before this wait: before recovery they would have been rejected.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
         service.start_periodic_tasks();
         service.fill_pool();
         Ok(service)
     }
 
-    /// Closes the connections to all guest agents, and cancels operations that are under way. The sandboxes
+    /// Closes the connections to all guest agents, and cancels operations in progress. The sandboxes
     /// keep running; the next service recovers them.
     pub async fn close(&self) {
         self.0.cancel.cancel();
@@ -255,7 +255,7 @@ impl Service {
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported()?.clone();
-        // No sandbox may be created from it meanwhile.
+        // No sandbox may be created from it during this.
         let _quota_lock = self.0.quota_lock.lock().await;
         let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);

@@ -165,7 +165,7 @@ fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {
         RuntimeError::Isolation(_) => error_with(error_codes::ISOLATION_UNAVAILABLE),
         RuntimeError::Network(_) => error_with(error_codes::NETWORK_UNAVAILABLE),
         RuntimeError::NoTemplate { name, .. } => template_not_found(message, name),
-        RuntimeError::TemplateAway { name, fetch, .. } => {
+        RuntimeError::TemplateNotPresent { name, fetch, .. } => {
             ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
                 .detail("template", name)
                 .detail("fetch", fetch)

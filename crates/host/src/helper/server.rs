@@ -109,6 +109,6 @@ fn run(name: &str, mut client: UnixStream, fds: Vec<OwnedFd>) {
         (Ok(_), None) => encode_reply::<()>(Err(HostError::of_kind(HostErrorKind::Protocol, "unknown task"))),
         (Ok(_), Some(handle)) => handle(&request, fds),
     };
-    // The client may have exited meanwhile.
+    // The client may have exited.
     drop(client.write_all(&reply));
 }

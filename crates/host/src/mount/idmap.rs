@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// UID that a sandbox may have of its own.
+    /// Dedicated UID of a sandbox.
     const OWN: u32 = 0x7800_0007;
 
     #[test]

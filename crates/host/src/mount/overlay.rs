@@ -44,8 +44,8 @@ pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Replaces the mount at the mount point. A process that opens a path below meanwhile sees the old or the new
-/// files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
+/// Replaces the mount at the mount point. A process that concurrently opens a path below sees the old or the
+/// new files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
 /// directories in the old mount. On failure nothing is replaced.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {

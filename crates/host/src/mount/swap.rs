@@ -50,7 +50,7 @@ pub(crate) struct Request {
     holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
-    /// UID of the sandbox on the host, if it has one of its own.
+    /// Dedicated host UID of the sandbox, if it has one.
     user: Option<u32>,
     /// Time of the monotonic clock after which nothing may be changed.
     deadline: Duration,

@@ -164,7 +164,7 @@ impl UplinkProcess {
         while self.child.wait()? {}
         let began = Instant::now();
         loop {
-            let found = router.netlink.link_index(UPLINK_LINK).context("look for the uplink")?;
+            let found = router.netlink.link_index(UPLINK_LINK).context("find the uplink")?;
             if found.is_some() {
                 return Ok(());
             }

@@ -269,7 +269,7 @@ fn kill_all(group: &Path) {
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         // The PID may have been reused before it was opened.
         if read_words(&group.join("cgroup.procs")).contains(&pid.to_string()) {
-            // It may have ended meanwhile.
+            // It may have exited.
             let _ = pidfd_send_signal(&process, Signal::KILL);
         }
     }

@@ -1,7 +1,7 @@
 //! Cgroup hierarchies.
 //!
 //! Version 2 has one hierarchy, in which a cgroup with processes cannot delegate controllers to child
-//! cgroups. In version 1 every controller has a hierarchy of its own, or several share one. Both versions may
+//! cgroups. In version 1 every controller has its own hierarchy, or several share one. Both versions may
 //! be mounted; each controller is in one of them.
 
 use std::fs;

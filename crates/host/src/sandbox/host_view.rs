@@ -150,7 +150,7 @@ impl HostView {
         let event = receive(control.as_fd()).context("receive an event of the sandbox")?;
         match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
-                // The program may have exited meanwhile.
+                // The program may have exited.
                 let mut descriptors = descriptors.into_iter();
                 let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
                 Ok(RunningProgram { control, process, terminal: descriptors.next(), missing })

@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             descriptors_in_flight_do_not_starve_other_uids,
             inotify_of_one_uid_does_not_starve_others,
         ]),
-        Err(reason) => skip(format_args!("sandboxes with user ids of their own: {reason}")),
+        Err(reason) => skip(format_args!("sandboxes with dedicated UIDs: {reason}")),
     }
     trials
 }
@@ -45,7 +45,7 @@ fn the_probe_says_why_uids_are_not_available() {
     let probed = dedicated_uids::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     if home.holder != NamespaceHolder::Machine {
-        assert!(probed.unwrap_err().contains("only a server that root runs"));
+        assert!(probed.unwrap_err().contains("only a server that runs as root"));
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
     }

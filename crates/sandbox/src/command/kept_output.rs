@@ -44,7 +44,7 @@ impl KeptOutput {
     /// Measures it, if the directory changed since the last time.
     pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
         let directory = match std::fs::metadata(dir.output()) {
-            // Deleted meanwhile.
+            // Concurrently deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
         };
@@ -59,7 +59,7 @@ impl KeptOutput {
         Ok(())
     }
 
-    /// Begins to measure or to trim it. Returns false if that is under way already.
+    /// Begins to measure or to trim it. Returns false if that is already in progress.
     pub(crate) fn begin(&self) -> bool {
         let first = !self.is_measured.swap(true, Ordering::Relaxed);
         if first {
@@ -111,7 +111,7 @@ mod tests {
         write(&dir.output(), "cmd-1");
         output.measure(&dir).unwrap();
         assert!(output.found() >= 32 << 10 && output.may_exceed(1 << 10), "{}", output.found());
-        // Output that is being trimmed is not measured meanwhile.
+        // Output that is being trimmed is not measured.
         assert!(output.begin());
         write(&dir.output(), "cmd-2");
         let before = output.found();

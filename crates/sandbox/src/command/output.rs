@@ -24,7 +24,7 @@ pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// Exit codes of a command that could not be run, as in shells.
 const EXIT_NOT_EXECUTABLE: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
-/// Time limit for the reason why a command could not be run.
+/// Timeout for the reason why a command could not be run.
 const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A piece of output.
@@ -85,7 +85,7 @@ impl Source {
 #[derive(Debug)]
 pub struct Output {
     source: Option<Source>,
-    /// A read under way; it owns the source.
+    /// Read in progress; it owns the source.
     reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
     /// The last pieces, while the reason why the command could not be run is awaited.
     found: Option<Vec<Piece>>,

@@ -29,7 +29,7 @@ use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
-/// Time limit for a command to read its input.
+/// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;

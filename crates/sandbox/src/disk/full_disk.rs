@@ -41,7 +41,7 @@ use choice::{SandboxUsage, Step, choose};
 const GC_INTERVAL: Duration = Duration::from_secs(600);
 /// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
 const GROWTH_MIN: u64 = 1 << 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number and time limit of the scans, in one round, of workspaces in which nothing runs.
 const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
@@ -62,7 +62,7 @@ struct Scan {
 impl Service {
     /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
-        // Before the disk is checked: a scan that ends meanwhile may include the growth that fills it.
+        // Before the disk is checked: a concurrent scan may include the growth that fills it.
         let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
             seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
@@ -99,8 +99,8 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step, and returns true if it freed space. A sandbox with another operation under way cannot be
-    /// stopped now: the next step is tried.
+    /// Takes a step, and returns true if it freed space. A sandbox with another operation in progress cannot
+    /// be stopped now: the next step is tried.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
@@ -147,7 +147,7 @@ impl Service {
         scans
     }
 
-    /// Scans several sandboxes at once, with a semaphore of its own: other scans may take longer than the
+    /// Scans several sandboxes at once, with its own semaphore: other scans may take longer than the
     /// disk has space.
     async fn scan_all<W>(&self, scan: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where

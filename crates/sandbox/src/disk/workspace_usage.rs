@@ -126,7 +126,7 @@ impl WorkspaceUsage {
         self.deleted.swap(bytes, Ordering::Relaxed)
     }
 
-    /// Begins a scan. Returns false if one is under way.
+    /// Begins a scan. Returns false if one is in progress.
     pub(crate) fn begin_scan(&self) -> bool {
         !self.is_scanned.swap(true, Ordering::SeqCst)
     }

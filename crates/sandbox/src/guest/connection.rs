@@ -12,9 +12,9 @@ use workspace_agent_protocol::v1::{Process, ProcessesRequest, ResourceUsage, Ser
 use crate::error::{Result, SandboxError};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Time limit for putting a request into the queue of a connection.
+/// Timeout for putting a request into the queue of a connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for an agent to report its resource usage, or to list processes.
+/// Timeout for an agent to report its resource usage, or to list processes.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that an agent which was frozen may take to say something.
 const THAW_GRACE: Duration = Duration::from_secs(15);

@@ -1,7 +1,7 @@
 //! Listeners for guest agents, and the protocol after they connect. An agent must have the token of its
 //! sandbox.
 //!
-//! Each sandbox has a socket of its own; over a network there is one port for all (`tcp.rs`). A sandbox that
+//! Each sandbox has its own socket; over a network there is one port for all (`tcp.rs`). A sandbox that
 //! floods its socket affects only itself: it has a few connections at most, and a connection that does not
 //! register in time is closed.
 
@@ -31,7 +31,7 @@ use crate::leaf_mutex::LeafMutex;
 
 /// Maximum number of connections of a sandbox. An agent needs one, and another while the first is being lost.
 const CONNECTIONS_MAX: usize = 16;
-/// Time limit for an agent to register.
+/// Timeout for an agent to register.
 pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which an agent sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);

@@ -88,7 +88,7 @@ impl Service {
         cancel: Cancel,
     ) -> Result<Sandbox> {
         let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
         let claim = creator.claim();
@@ -328,15 +328,16 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates and measures the workspace of a sandbox. Writing a large snapshot takes long, so it has a
-    /// semaphore of its own: sandboxes that need no snapshot start meanwhile.
+    /// Creates and measures the workspace of a sandbox. Writing a large snapshot is slow, so it has its own
+    /// semaphore, and sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
         let _permit = match creation.new.snapshot {
             Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
             None => None,
         };
         let (owner, disk) = (&creation.creator.owner, creation.config.disk);
-        let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
+        let workspace =
+            self.create_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         Ok(workspace)

@@ -34,7 +34,7 @@ const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Part of the time that scanning one workspace may take, as a divisor.
 const SCAN_TIME_SHARE: u32 = 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
@@ -121,7 +121,7 @@ impl Service {
         match found.map(|sandbox| sandbox.state) {
             None => {}
             // It is `running` again when it is known which directory is its workspace.
-            Some(State::Error) if self.is_undecided(&handle.id).await? => {
+            Some(State::Error) if self.is_unresolved(&handle.id).await? => {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
@@ -224,7 +224,7 @@ impl Service {
             let ended = runtime.wait_for_end(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
-                // In a task of its own: this one ends with the handle.
+                // In its own task: this one ends with the handle.
                 Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
@@ -339,7 +339,7 @@ impl Service {
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
         match self.remove_in_time(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
-            // Deleted or extended meanwhile.
+            // Concurrently deleted or extended.
             Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
             Err(error) => {
                 tracing::error!(sandbox = sandbox.id, %error, "failed to remove an expired sandbox");

@@ -13,7 +13,7 @@ use crate::runtime::{Frozen, RuntimeError};
 use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
-/// Maximum time of one call to the runtime. Runtimes have shorter timeouts of their own; this one is for a
+/// Maximum time of one call to the runtime. Runtimes have their own, shorter timeouts; this one is for a
 /// daemon or a helper process that does not answer.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
 /// Attempts to thaw a sandbox, and the pause between them.
@@ -32,13 +32,13 @@ impl Service {
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
 
-    /// Freezes everything in a sandbox. If it ended meanwhile, the error has its state.
+    /// Freezes everything in a sandbox. If it has ended, the error has its state.
     pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
         let error = match with_runtime_timeout(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
             Err(error) => error,
         };
-        // A freeze that timed out may still be under way; after this it freezes nothing more.
+        // A freeze that timed out may still be in progress; after this it freezes nothing more.
         if let Err(error) = self.thaw(id, dir).await {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
         }

@@ -128,7 +128,7 @@ impl Service {
     }
 
     async fn start_pooled(&self, template: &str) -> Result<()> {
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         let unassigned = self.new_unassigned()?;
         let handle = unassigned.handle.clone();

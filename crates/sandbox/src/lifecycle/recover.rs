@@ -35,7 +35,7 @@ pub struct CollectionReport {
 
 /// Maximum number of sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
-/// Time limit for the recovery of one sandbox before the next one begins.
+/// Timeout for the recovery of one sandbox before the next one begins.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that a start waits for all sandboxes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -126,7 +126,7 @@ impl Service {
         let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
-            return self.decide(&handle, &sandbox).await;
+            return self.resolve_restore(&handle, &sandbox).await;
         }
         if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());

@@ -55,7 +55,7 @@ pub(crate) enum Removal {
     KeepWorkspace,
     /// The workspace stays as a snapshot of its owner's.
     KeepSnapshot,
-    /// With its workspace, unless it was extended meanwhile.
+    /// With its workspace, unless it was concurrently extended.
     Expired,
 }
 

@@ -61,7 +61,7 @@ pub(super) fn first_process(pid: i32, dir: &SandboxDir) -> Result<Option<Process
 /// Wraps an error of the action that it names.
 type WrapError = dyn Fn(&'static str, &dyn fmt::Display) -> RuntimeError + Send + Sync;
 
-/// Running container of another program. Its methods act on it from outside, each on a thread of its own.
+/// Running container of another program. Its methods act on it from outside, each on its own thread.
 pub(super) struct Container {
     process: Process,
     dir: SandboxDir,

@@ -29,18 +29,18 @@ use crate::template::{ImportedTemplate, Templates};
 
 const NAME: &str = "embedded";
 const FREEZE: &str = "freeze a sandbox";
-/// Limits that sandboxes share with the user of the server, where they run as that user.
-const SHARED: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (inotify, pages in pipes, \
-    descriptors on their way) they share with this user";
-/// Limits that sandboxes share with each other, where they run as one user.
-const SHARED_BY_ALL: &str = "no user ids of their own for sandboxes: what the kernel counts for each user (pages in pipes, \
-    descriptors on their way, watches of epoll) they share with each other";
-/// Time limit for processes to end when they are killed.
+/// Missing feature if sandboxes run as the user of the server.
+const SHARED: &str = "no dedicated UIDs for sandboxes: they share the kernel's limits per user (inotify, pages in pipes, \
+    descriptors in flight) with this user";
+/// Missing feature if all sandboxes run as one user.
+const SHARED_BY_ALL: &str = "no dedicated UIDs for sandboxes: they share the kernel's limits per user (pages in pipes, \
+    descriptors in flight, epoll watches) with each other";
+/// Timeout for killed processes to exit.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval at which the end of the holder is polled.
-const HOLDER_POLL: Duration = Duration::from_millis(5);
-/// Interval at which processes that have not ended are killed and thawed again.
-const END_POLL: Duration = Duration::from_millis(500);
+/// Poll interval for the exit of the holder.
+const HOLDER_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval at which remaining processes are killed and thawed again.
+const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs sandboxes in namespaces.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Embedded {
     }
 
     async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let user = self.user(start.id, start.dir).await?;
+        let user = self.dedicated_uid(start.id, start.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (start.id.to_owned(), start.token.to_vec());
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
@@ -192,7 +192,7 @@ impl Runtime for Embedded {
         Ok(())
     }
 
-    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+    async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         // A running sandbox keeps the UID that it was started with; an earlier server may have assigned none.
         if let Some(process) = recorded_process(dir)?.filter(Process::is_running) {
             return dedicated_uids::uid_of(&process)
@@ -301,7 +301,7 @@ impl Runtime for Embedded {
         held.kill();
         let gone = async {
             while held.is_running() {
-                sleep(HOLDER_POLL).await;
+                sleep(HOLDER_POLL_INTERVAL).await;
             }
         };
         let stays = |_| failed("stop the namespace holder", &"the namespace holder did not exit");
@@ -355,7 +355,7 @@ impl Runtime for Embedded {
                 if self.thaw(id, dir).await.is_err() {
                     remove_groups(id).await?;
                 }
-                if let Ok(ended) = timeout(END_POLL, self.wait_for_end(id, dir)).await {
+                if let Ok(ended) = timeout(KILL_RETRY_INTERVAL, self.wait_for_end(id, dir)).await {
                     return ended;
                 }
             }

@@ -39,7 +39,7 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Time limit for the program, and for a started agent to connect for its data.
+/// Timeout for the program, and for a started agent to connect for its data.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that are shown in an error.
 const LOG_TAIL: usize = 2_000;

@@ -2,7 +2,7 @@
 //! to other sandboxes.
 //!
 //! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is noted
-//! in the directory of the sandbox; if the server is killed meanwhile, the next one thaws it.
+//! in the directory of the sandbox; if the server is killed during this, the next one thaws it.
 //!
 //! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
 //! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
@@ -66,7 +66,7 @@ pub struct Pause {
 pub struct SandboxCommit {
     /// The snapshot, and files that are not in it.
     pub committed: CommitResult,
-    /// Freeze of the sandbox meanwhile.
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
 
@@ -88,7 +88,7 @@ pub struct RestoreResult {
     pub view: View,
     /// Processes that were ended.
     pub ended: Vec<WorkspaceProcess>,
-    /// Freeze of the sandbox meanwhile.
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
 
@@ -373,7 +373,7 @@ impl Service {
                 self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Err(self.explain_unswapped(id, dir, error).await)
             }
-            Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
+            Swap::Unknown(error) => Err(self.mark_unresolved(id, error).await),
         }
     }
 
@@ -505,7 +505,7 @@ impl Service {
             // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
-            State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
+            State::Error if self.is_unresolved(id).await? => return Err(not_running(sandbox)),
             // A sandbox whose agent is lost still has processes.
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,

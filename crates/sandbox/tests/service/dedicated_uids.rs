@@ -1,4 +1,4 @@
-//! Sandboxes with user ids of their own.
+//! Sandboxes with dedicated UIDs.
 
 use std::path::Path;
 
@@ -27,14 +27,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Returns true if sandboxes on this machine have user ids of their own; otherwise checks that the reason is
+/// Returns true if sandboxes on this host have dedicated UIDs; otherwise checks that the reason is
 /// reported.
 async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match dedicated_uids::probe(&holder, home.path(), false) {
         Ok(()) => {
-            assert!(!missing.contains("no user ids of their own"), "{missing}");
+            assert!(!missing.contains("no dedicated UIDs"), "{missing}");
             true
         }
         Err(reason) => {
@@ -68,8 +68,8 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
     }
     assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
-    assert!(shared.is_some() || missing.contains("only a server that root runs"), "{missing}");
+    assert!(missing.contains("no dedicated UIDs for sandboxes"), "{missing}");
+    assert!(shared.is_some() || missing.contains("only a server that runs as root"), "{missing}");
 }
 
 async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
@@ -109,7 +109,7 @@ async fn user_ids_survive_a_restart(home: &TestHome) {
     let id = first.sandbox.id.as_str();
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!([user(home, &first), user(home, &second)], before);
-    let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
+    let asked = service.runtime().dedicated_uid(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // A new workspace is shown to the user id that it has.
     service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
@@ -191,7 +191,7 @@ async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Sna
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
+    assert!(missing.contains("no dedicated UIDs for sandboxes"), "{missing}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
     let old = [create(&service).await, service.create(creator(), new()).await.unwrap()];

@@ -91,8 +91,8 @@ impl Runtime for FailingRuntime {
         self.inner.find_dedicated_uids(workspaces, sandboxes, lazy).await
     }
 
-    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        self.inner.user(id, dir).await
+    async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        self.inner.dedicated_uid(id, dir).await
     }
 
     fn supports_quotas(&self) -> bool {

@@ -31,8 +31,8 @@ mod remote;
 mod restart;
 mod snapshots;
 mod terminals;
-mod undecided_swap;
 mod unprivileged;
+mod unresolved_restore;
 mod workspace_swap;
 
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     trials.extend(unprivileged::trials());
     trials.extend(invented_commands::trials());
     trials.extend(fair_shares::trials());
-    trials.extend(undecided_swap::trials());
+    trials.extend(unresolved_restore::trials());
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     docker::end();
     conclusion.exit_code()

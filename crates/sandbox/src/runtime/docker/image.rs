@@ -148,7 +148,7 @@ fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt:
     if template == BASE_NAME || BUILT_IN.iter().any(|(name, ..)| *name == template) {
         let reason = format!(": the image {image} could not be pulled{progress} ({error})");
         let fetch = format!("docker pull {image}");
-        return RuntimeError::TemplateAway { name: template.to_owned(), reason, fetch };
+        return RuntimeError::TemplateNotPresent { name: template.to_owned(), reason, fetch };
     }
     let hint = format!(
         ": the image {image} is not here and could not be pulled{progress} ({error}); \

@@ -168,7 +168,7 @@ fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
     let ready = fixture.server.get("/ready").body;
     let can = rustix::process::geteuid().is_root()
         && dedicated_uids::probe(&NamespaceHolder::Machine, fixture.server.path(), true).is_ok();
-    assert_eq!(!ready.contains("no user ids of their own"), can, "{ready}");
+    assert_eq!(!ready.contains("no dedicated UIDs"), can, "{ready}");
     let users = [&fixture.greedy, &fixture.neighbour].map(|id| {
         let pid = fixture.server.guest(id).unwrap().pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
