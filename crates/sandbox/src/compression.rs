@@ -43,7 +43,7 @@ mod tests {
     fn compressed(window_log: u32) -> Vec<u8> {
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(window_log).unwrap();
-        // Without its length beforehand the window is as large as it is asked for.
+        // Without a known length, the window is as large as requested.
         encoder.write_all(b"the content").unwrap();
         encoder.flush().unwrap();
         encoder.finish().unwrap()

@@ -17,7 +17,7 @@ const LABEL_MAX: usize = 256;
 const ALLOWED_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES: usize = 128 << 10;
-/// Minimum limits with which anything runs.
+/// Minimum limits with which a sandbox can run.
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
@@ -27,9 +27,9 @@ const PROCESSES_MIN: u32 = 4;
 pub struct NewSandbox {
     /// Name of the template of its root filesystem.
     pub template: String,
-    /// Name for people.
+    /// Name chosen by the user.
     pub name: Option<String>,
-    /// Refuses the request if its owner has a sandbox of that name.
+    /// Rejects the request if the owner has a sandbox with this name.
     pub unique_name: bool,
     /// Environment variables of every command in it.
     pub envs: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub struct NewSandbox {
     pub network: Network,
     /// Labels, by which lists can be filtered.
     pub labels: BTreeMap<String, String>,
-    /// Snapshot of its workspace; an empty workspace if there is none.
+    /// Snapshot of its workspace; `None` for an empty workspace.
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace; `None` for the one of the settings.
     pub provider: Option<ProviderKind>,
@@ -80,7 +80,7 @@ pub struct Config {
     /// Requested limits and isolation that could not be applied, with reasons.
     #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<String>,
-    /// Snapshot that its workspace was made from, or restored to last.
+    /// Snapshot from which its workspace was created, or to which it was last restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace.

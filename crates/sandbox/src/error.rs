@@ -24,7 +24,7 @@ pub enum SandboxError {
     /// The state of the sandbox does not allow the operation.
     #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     NotRunning { id: String, state: State, reason: Option<String> },
-    /// Another operation on the sandbox takes long.
+    /// Another operation on the sandbox is taking long.
     #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
         id: String,
@@ -40,7 +40,7 @@ pub enum SandboxError {
     /// The guest agent of the sandbox is not connected at present.
     #[error("the guest agent of sandbox `{id}` is not connected; try again")]
     AgentAway { id: String },
-    /// The guest agent of the sandbox was lost, or did not answer in time.
+    /// The guest agent of the sandbox was lost, or did not respond in time.
     #[error("the guest agent of sandbox `{id}` does not respond: {reason}")]
     AgentLost { id: String, reason: String },
     /// Another server runs the sandbox.
@@ -77,7 +77,7 @@ pub enum SandboxError {
         /// Id of the sandbox that has the name; `None` while it is being created.
         sandbox: Option<String>,
     },
-    /// The same idempotency key came with another request.
+    /// The idempotency key was used for another request.
     #[error("idempotency key `{key}` was used for another request")]
     OtherRequest { key: String },
     /// A parameter is not valid.
@@ -122,10 +122,10 @@ pub enum SandboxError {
     /// There is no such command.
     #[error("there is no command `{id}` in this sandbox")]
     NoCommand { id: String },
-    /// The command has ended and takes no requests.
+    /// The command has ended and accepts no requests.
     #[error("command `{id}` has ended")]
     CommandEnded { id: String },
-    /// The command takes no input.
+    /// The command does not accept input.
     #[error("command `{id}` does not accept input, or its input is closed; start it with `stdin`")]
     InputClosed { id: String },
     /// The guest agent disconnected while it was sent input.
@@ -149,7 +149,7 @@ pub enum SandboxError {
     /// The limit of running commands is reached.
     #[error("a sandbox may run {limit} commands at once; wait for one or end it, or raise MAX_COMMANDS")]
     TooManyCommands { limit: u32 },
-    /// The command is known, but its output is not kept any more.
+    /// The command is known, but its output is no longer kept.
     #[error("the output of command `{id}` is no longer kept")]
     OutputGone { id: String },
     /// The guest agent failed.

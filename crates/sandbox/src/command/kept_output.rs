@@ -1,4 +1,4 @@
-//! Size of the output that is kept of a sandbox's commands.
+//! Size of the retained output of a sandbox's commands.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use workspace_agent_protocol::output;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
-/// Size of the output that is kept of a sandbox's commands: bytes at the last measurement, plus at most the
+/// Size of the retained output of a sandbox's commands: bytes at the last measurement, plus at most the
 /// bytes that were printed since.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
@@ -59,7 +59,7 @@ impl KeptOutput {
         Ok(())
     }
 
-    /// Begins to measure or to trim it. Returns false if that is already in progress.
+    /// Starts to measure or to trim it. Returns false if that is already in progress.
     pub(crate) fn begin(&self) -> bool {
         let first = !self.is_measured.swap(true, Ordering::Relaxed);
         if first {
@@ -68,7 +68,7 @@ impl KeptOutput {
         first
     }
 
-    /// Ends a measurement, with the bytes that are left if they are known.
+    /// Finishes a measurement or trim. `found` is the number of bytes that are left, if known.
     pub(crate) fn end(&self, found: Option<u64>) {
         if let Some(found) = found {
             self.found.store(found, Ordering::Relaxed);

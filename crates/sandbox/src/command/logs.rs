@@ -138,7 +138,7 @@ impl NewestOutput {
         }
         let (start, bytes) = reserved?;
         self.left = self.left.saturating_sub(bytes);
-        // Output before it is not read, or not kept any more.
+        // Output before it is not read, or no longer kept.
         self.truncated |= start > 0;
         // An empty segment may be written to.
         Some((start, bytes.max(1)))

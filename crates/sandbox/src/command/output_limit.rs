@@ -1,4 +1,4 @@
-//! Limit of the output that is kept of all commands of a sandbox.
+//! Limit on the retained output of all commands of a sandbox.
 //!
 //! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
 //! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk

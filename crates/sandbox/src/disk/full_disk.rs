@@ -70,7 +70,7 @@ impl Service {
         };
         self.start_gc();
         let layers = self.drop_layers();
-        // With little space left, a process that writes is faster.
+        // With little space left, a writing process could fill the disk before this finishes.
         if !short.is_severe() {
             let _ = timeout(LAYERS_WAIT, layers).await;
         }
@@ -207,7 +207,7 @@ impl Service {
         all
     }
 
-    /// Returns the sandboxes in which nothing runs; none if the catalog does not answer, so that others can
+    /// Returns the sandboxes in which nothing runs; none if the catalog does not respond, so that others can
     /// still be stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
         let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
@@ -237,7 +237,8 @@ impl Service {
         }
     }
 
-    /// Begins to drop unused layers until there is enough space. The returned future ends when that is done.
+    /// Starts to drop unused layers until there is enough space. The returned future completes when that is
+    /// done.
     fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
         let guard = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
         let dropping = guard.ok().map(|guard| {
@@ -258,7 +259,7 @@ impl Service {
         }
     }
 
-    /// Begins a garbage collection, unless one was begun a short while ago.
+    /// Starts a garbage collection, unless one was started recently.
     pub(crate) fn start_gc(&self) {
         {
             let mut last = self.0.full_disk.collected.lock();

@@ -36,7 +36,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new certificate and its key, in PEM. It never expires, because agents could not be given the
+    /// Creates a new certificate and its key, in PEM. It never expires, because agents could not receive the
     /// next one.
     pub fn make() -> Result<String, IdentityError> {
         let key = rcgen::KeyPair::generate()?;
@@ -52,11 +52,11 @@ impl Identity {
         let trusted = certificates("the CA bundle", trusted)?;
         let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
-        // Agents support no older version.
+        // Agents support only TLS 1.3.
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // Agents resume no sessions.
+        // Agents do not resume sessions.
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), trusted })
     }

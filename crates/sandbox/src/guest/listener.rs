@@ -42,8 +42,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(95);
 pub(crate) const MESSAGE_MAX: usize = 512 << 10;
 /// Maximum number of queued requests to an agent.
 const REQUEST_QUEUE: usize = 256;
-/// Minimum time between two log lines about refused agents.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum interval between two log lines about rejected agents.
+const REJECTION_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Receiver of the messages of guest agents.
 #[tonic::async_trait]
@@ -84,7 +84,7 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     }));
 }
 
-/// Makes a server for agents. Each needs one stream, and another while the first is being lost.
+/// Creates a server for agents. Each needs one stream, and another while the first is being lost.
 pub(crate) fn server() -> Server {
     Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2)
 }
@@ -96,7 +96,7 @@ pub(crate) struct GuestService {
     handler: Arc<dyn GuestHandler>,
     /// Limits the connections of each sandbox.
     connections: Arc<ConnectionQuota<String>>,
-    refusals: Refusals,
+    refusals: Rejections,
 }
 
 impl GuestService {
@@ -105,7 +105,7 @@ impl GuestService {
             only,
             handler,
             connections: ConnectionQuota::new(CONNECTIONS_MAX, usize::MAX),
-            refusals: Refusals::default(),
+            refusals: Rejections::default(),
         }
     }
 
@@ -137,17 +137,17 @@ impl GuestService {
     }
 }
 
-/// Counts refusals, so that repeated ones do not fill the log.
+/// Counts rejections, so that repeated ones do not fill the log.
 #[derive(Debug, Default)]
-struct Refusals(LeafMutex<(u64, Option<Instant>)>);
+struct Rejections(LeafMutex<(u64, Option<Instant>)>);
 
-impl Refusals {
-    /// Counts one more refusal, and returns the number to log, if a log line is due.
+impl Rejections {
+    /// Counts one more rejection, and returns the number to log, if a log line is due.
     fn count(&self) -> Option<u64> {
         let mut inner = self.0.lock();
         let (unlogged, last_logged) = &mut *inner;
         *unlogged += 1;
-        if last_logged.is_some_and(|time| time.elapsed() < REFUSAL_LOG_INTERVAL) {
+        if last_logged.is_some_and(|time| time.elapsed() < REJECTION_LOG_INTERVAL) {
             return None;
         }
         *last_logged = Some(Instant::now());
@@ -167,7 +167,7 @@ impl AgentService for GuestService {
         let mut messages = request.into_inner();
         let mut registration = registration(&mut messages).await?;
         let handle = self.admit(&registration, peer.as_ref())?;
-        check_generation(registration.generation)?;
+        check_protocol_version(registration.generation)?;
         if let Some(peer) = peer {
             let permit = self.connections.acquire(handle.id.clone());
             peer.identify(
@@ -228,8 +228,8 @@ async fn registration(messages: &mut Streaming<AgentMessage>) -> Result<Register
     }
 }
 
-pub(crate) fn check_generation(generation: u32) -> Result<(), Status> {
-    if (1..=PROTOCOL_VERSION).contains(&generation) {
+pub(crate) fn check_protocol_version(version: u32) -> Result<(), Status> {
+    if (1..=PROTOCOL_VERSION).contains(&version) {
         return Ok(());
     }
     let message = format!("this server supports guest protocol versions 1 to {PROTOCOL_VERSION}");
@@ -278,10 +278,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn repeated_refusals_are_logged_from_time_to_time() {
-        let refusals = Refusals::default();
+        let refusals = Rejections::default();
         let logged: Vec<_> = (0..5).map(|_| refusals.count()).collect();
         assert_eq!(logged, [Some(1), None, None, None, None]);
-        tokio::time::advance(REFUSAL_LOG_INTERVAL).await;
+        tokio::time::advance(REJECTION_LOG_INTERVAL).await;
         assert_eq!(refusals.count(), Some(5));
     }
 }

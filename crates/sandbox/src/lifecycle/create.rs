@@ -45,7 +45,7 @@ pub struct Creator {
 }
 
 impl Service {
-    /// Creates a sandbox and waits until it runs. The creation goes on when this future is dropped.
+    /// Creates a sandbox and waits until it runs. The creation continues if this future is dropped.
     pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
         self.create_cancellable(&self.0.cancel, creator, new).await
     }
@@ -72,7 +72,7 @@ impl Service {
         self.view(sandbox?)
     }
 
-    /// Checks a request for errors that [`Service::create`] would report at once.
+    /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
         self.0.runtime.variables(&new.template).await?;
@@ -168,7 +168,7 @@ impl Service {
     }
 
     /// Prepares a workspace and attaches it to a sandbox of the pool. Returns the limits that are not applied
-    /// to the sandbox, and the provider of the workspace; `None` if the sandbox cannot be used any more.
+    /// to the sandbox, and the provider of the workspace; `None` if the sandbox can no longer be used.
     async fn prepare_and_attach(
         &self,
         creation: &Creation,
@@ -473,7 +473,7 @@ impl Service {
             sandbox.state.can_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
-                // Its lifetime begins now, however long an image took to pull.
+                // Its lifetime starts now, regardless of how long an image took to pull.
                 expires_at: Some(now() + (sandbox.expires_at - sandbox.created_at)),
                 ..Change::default()
             })
@@ -490,7 +490,7 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Begins to monitor a sandbox that was created.
+    /// Starts to monitor a sandbox that was created.
     fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_made.store(false, Ordering::SeqCst);
         self.watch_end(handle);

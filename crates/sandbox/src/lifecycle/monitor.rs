@@ -32,7 +32,7 @@ const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Part of the time that scanning one workspace may take, as a divisor.
+/// Divisor for the share of time that scanning one workspace may take.
 const SCAN_TIME_SHARE: u32 = 20;
 /// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -190,7 +190,7 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Gives a disconnected agent some time to come back.
+    /// Waits for a disconnected agent to reconnect, up to a timeout.
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -414,11 +414,11 @@ impl Service {
         Ok(collected.layers)
     }
 
-    /// Ends everything that runs in a sandbox because of the disk; the sandbox and its workspace stay.
+    /// Kills all processes of a sandbox because of the disk; the sandbox and its workspace stay.
     /// Returns false if the sandbox was removed or another operation is in progress: then the next check
     /// tries again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
-        // A commit may take long. Its sandbox is frozen meanwhile, and the others are checked.
+        // A commit may take long, but its sandbox is frozen. Continues with the others.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
         if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
@@ -440,8 +440,8 @@ impl Service {
         done.map(|()| true)
     }
 
-    /// Ends everything that runs in a sandbox and sets its state to `stopped`, unless it was deleted
-    /// meanwhile. The caller holds the sandbox's operation lock.
+    /// Kills all processes of a sandbox and sets its state to `stopped`, unless it was concurrently deleted.
+    /// The caller holds the sandbox's operation lock.
     async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
@@ -455,7 +455,7 @@ impl Service {
     }
 }
 
-/// Runs `work` periodically, for the first time at once.
+/// Runs `work` periodically, starting immediately.
 fn spawn_periodic<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
@@ -464,7 +464,7 @@ where
     spawn_periodic_after(Duration::ZERO, period, service, work);
 }
 
-/// Runs `work` periodically, for the first time after a delay, until the service is dropped.
+/// Runs `work` periodically, starting after a delay, until the service is dropped.
 fn spawn_periodic_after<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,

@@ -1,4 +1,4 @@
-//! Common steps of operations on a sandbox, with their time limits.
+//! Common steps of operations on a sandbox, with their timeouts.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
 /// Maximum time of one call to the runtime. Runtimes have their own, shorter timeouts; this one is for a
-/// daemon or a helper process that does not answer.
+/// daemon or a helper process that does not respond.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
 /// Attempts to thaw a sandbox, and the pause between them.
 const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 
 impl Service {
-    /// Begins an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
+    /// Starts an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
     pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
         let operation = or_cancelled(cancel, self.0.operation_locks.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
@@ -32,7 +32,7 @@ impl Service {
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
 
-    /// Freezes everything in a sandbox. If it has ended, the error has its state.
+    /// Freezes all processes of a sandbox. If it has ended, the error has its state.
     pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
         let error = match with_runtime_timeout(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
@@ -45,7 +45,7 @@ impl Service {
         Err(self.explain(id, dir, error).await)
     }
 
-    /// Thaws everything in a sandbox, with retries: it must not stay frozen.
+    /// Thaws all processes of a sandbox, with retries: it must not stay frozen.
     pub(crate) async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         let (mut left, pause) = THAW_ATTEMPTS;
         loop {
@@ -59,7 +59,7 @@ impl Service {
         }
     }
 
-    /// Ends everything in a sandbox, within a time limit.
+    /// Kills all processes of a sandbox, with a timeout.
     pub(crate) async fn end(&self, id: &str, dir: &SandboxDir) -> Result<()> {
         with_runtime_timeout(self.0.runtime.end(id, dir)).await.map_err(|error| operation_error(id, error))
     }
@@ -86,7 +86,7 @@ impl Service {
     }
 }
 
-/// Waits for a call to the runtime, within a time limit.
+/// Waits for a call to the runtime, with a timeout.
 pub(crate) async fn with_runtime_timeout<T>(
     call: impl Future<Output = std::result::Result<T, RuntimeError>>,
 ) -> std::result::Result<T, RuntimeError> {

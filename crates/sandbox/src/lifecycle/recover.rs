@@ -41,9 +41,9 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
-/// Pause before the second attempt to recover a sandbox.
+/// Delay before the second attempt to recover a sandbox.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum pause between two attempts to recover a sandbox.
+/// Maximum delay between two attempts to recover a sandbox.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of collections of the store in a row.
 const GC_ROUNDS_MAX: usize = 3;
@@ -79,7 +79,7 @@ impl Service {
         Ok(())
     }
 
-    /// Recovers one sandbox within a time limit. A recovery that takes longer, or fails, continues in the
+    /// Recovers one sandbox with a timeout. A recovery that takes longer, or fails, continues in the
     /// background.
     async fn recover_in_time(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
@@ -146,7 +146,7 @@ impl Service {
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
-            // No client got an answer, so the same request may create another.
+            // No client got a response, so the same request may create another.
             self.0.catalog.idempotency().release(id).await?;
         }
         self.set_state(id, state, reason).await?;
@@ -154,7 +154,7 @@ impl Service {
         Ok(())
     }
 
-    /// Recovers a sandbox once more. A sandbox that is gone needs no recovery.
+    /// Recovers a sandbox once more. Does nothing if the sandbox was removed.
     async fn retry_recovery(&self, id: &str) -> Result<()> {
         let sandbox = match self.read_row(id).await {
             Err(SandboxError::NotFound { .. }) => return Ok(()),
@@ -169,7 +169,7 @@ impl Service {
         Ok(())
     }
 
-    /// Listens for the guest agent of a sandbox that still runs.
+    /// Listens for the guest agent of a sandbox that is still running.
     fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));

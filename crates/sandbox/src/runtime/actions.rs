@@ -1,6 +1,6 @@
 //! Names of actions in errors of all runtimes.
 
-/// Listing and ending the processes that use a workspace.
+/// Listing and terminating the processes that use a workspace.
 pub(super) const FIND_PROCESSES: &str = "find the processes that use a workspace";
 /// Replacing the workspace of a running sandbox.
 pub(super) const SWAP: &str = "replace a workspace";

@@ -12,8 +12,8 @@ use super::Docker;
 use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
-    /// Returns the start data of an agent that connects over TCP, with the addresses of the server; `None`
-    /// for an agent that uses its Unix socket, because it has no network or the server no port.
+    /// Returns the start parameters of an agent that connects over TCP, with the addresses of the server;
+    /// `None` for an agent that uses its Unix socket, because it has no network or the server no port.
     pub(super) async fn agent_address(
         &self,
         start: &Start<'_>,
@@ -35,7 +35,7 @@ impl Docker {
         Ok(Some(StartParameters { token, addresses, name, trusted }))
     }
 
-    /// Returns the address of this machine in a network.
+    /// Returns the address of this host in a network.
     async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         let reason = match found.as_ref().map(gateway_of) {

@@ -29,7 +29,7 @@ pub(super) struct Parts<'a> {
     pub(super) network: String,
     pub(super) server: &'a str,
     pub(super) user: User,
-    /// True if the daemon can restrict system calls.
+    /// True if the daemon supports seccomp.
     pub(super) seccomp: bool,
     pub(super) transport: AgentTransport,
 }
@@ -73,7 +73,7 @@ impl Parts<'_> {
             // Memory and swap together: no swap.
             memory_swap: memory,
             pids_limit: limits.processes.map(i64::from),
-            // How many files may be open is the daemon's to say: it may not be allowed to grant more.
+            // The daemon sets the limit on open files: it may not be allowed to grant more.
             ulimits: Some(vec![ulimit("core", 0)]),
             shm_size: shared_memory(start).map(signed),
             tmpfs: Some(self.in_memory(start)),
@@ -93,7 +93,7 @@ impl Parts<'_> {
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
-    /// Returns the security options. The list of system calls is that of all runtimes: the daemon's own may
+    /// Returns the security options. The seccomp profile is the same in all runtimes: the daemon's own may
     /// be older, or disabled.
     fn security(&self) -> Vec<String> {
         let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));
