@@ -65,7 +65,7 @@ fn serve() -> Result<()> {
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
                     run(&name, reply.into(), fds);
                 }
-                // SAFETY: ends the process, without running exit handlers of the server.
+                // SAFETY: exits the process without running exit handlers of the server.
                 unsafe { libc::_exit(0) }
             }
             // The client sees its socket close.

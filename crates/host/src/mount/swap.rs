@@ -36,8 +36,8 @@ use crate::process::Process;
 use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
 
-/// Time that the kernel may take to close the files of processes that have just ended. They are not listed in
-/// `/proc` any more by then.
+/// Timeout for the kernel to close the files of processes that have just exited. They are no longer listed in
+/// `/proc` by then.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the

@@ -77,7 +77,7 @@ pub(crate) fn spawn(
             let mut parent = Parent { to: to_parent, from: from_parent };
             let error = work(&mut parent);
             parent.fail(&error.into());
-            // SAFETY: ends the process, without running exit handlers of the parent.
+            // SAFETY: exits the process without running exit handlers of the parent.
             unsafe { libc::_exit(1) }
         }
         pid => {
@@ -122,7 +122,7 @@ impl Parent {
 }
 
 impl Child {
-    /// Waits for the next step of the child. Returns false if it executed another program or ended.
+    /// Waits for the next step of the child. Returns false if it executed another program or exited.
     pub(crate) fn wait(&mut self) -> Result<bool> {
         let mut step = [0];
         match self.from.read(&mut step).context("wait for the child")? {
@@ -136,7 +136,7 @@ impl Child {
         }
     }
 
-    /// Waits for the next step of the child, and fails if it ended instead.
+    /// Waits for the next step of the child. Fails if it exited instead.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         if self.wait()? {
             Ok(())
@@ -150,9 +150,9 @@ impl Child {
         self.to.write_all(&[STEP]).context("notify the child")
     }
 
-    /// Kills the child and waits for it. All processes of its PID namespace end with it.
+    /// Kills the child and waits for it. This kills all processes of its PID namespace.
     pub(crate) fn kill(&self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }

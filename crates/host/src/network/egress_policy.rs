@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct EgressPolicy {
     table: BTreeMap<Ipv4Net, Verdict>,
-    /// Ranges that are denied whatever the table says: those of the host.
+    /// Ranges of the host, which are always denied, regardless of the table.
     own: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,

@@ -172,7 +172,7 @@ fn close_fds_except(kept: &[RawFd]) -> io::Result<()> {
     let kept: BTreeSet<RawFd> = kept.iter().copied().collect();
     let mut next = 3;
     let close = |first: RawFd, last: libc::c_uint| {
-        // SAFETY: nothing in this process uses these file descriptors any more.
+        // SAFETY: nothing in this process uses these file descriptors from here on.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, last, 0) };
         if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };

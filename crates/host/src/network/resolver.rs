@@ -136,7 +136,7 @@ pub(super) async fn serve_udp(socket: UdpSocket, resolver: Arc<Resolver>) {
         let (packet, socket, resolver) = (buffer[..length].to_vec(), socket.clone(), resolver.clone());
         tokio::spawn(async move {
             if let Some(answer) = resolver.answer(&packet, Transport::Udp).await {
-                // The client may be gone.
+                // The client may have exited.
                 let _ = socket.send_to(&answer, from).await;
             }
             drop(permit);
@@ -155,7 +155,7 @@ pub(super) async fn serve_tcp(listener: TcpListener, resolver: Arc<Resolver>) {
         };
         let resolver = resolver.clone();
         tokio::spawn(async move {
-            // The client sees that the connection ends.
+            // The client sees that the connection is closed.
             let _ = serve_connection(stream, &resolver).await;
             drop(permit);
         });

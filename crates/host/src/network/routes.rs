@@ -129,7 +129,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Allows one TCP port of the host, whatever the verdict on its address.
+    /// Allows one TCP port of the host, regardless of the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
             side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;

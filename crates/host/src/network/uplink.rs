@@ -1,7 +1,7 @@
 //! The uplink program, which opens connections on the host on behalf of a sandbox.
 //!
 //! It runs in the network namespace of the host, with other namespaces of its own and without capabilities on
-//! the host, and ends with the network daemon.
+//! the host, and exits with the network daemon.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -89,7 +89,7 @@ impl Program {
         })
     }
 
-    /// Builds the command. It maps neither ports of the host into the sandbox nor the other way round.
+    /// Builds the command. It forwards no ports between host and sandbox.
     fn command(&self, namespace: &str) -> Command {
         let bits = ROUTER_NETWORK.prefix_len();
         let (program, args) = match self {

@@ -22,7 +22,7 @@ use crate::resources::limits::{Limit, Limits, Missing, NOT_ALLOWED, Usage};
 const CPU_PERIOD_US: u64 = 100_000;
 /// Controller of version 1 that freezes processes. With version 2 every cgroup can.
 const FREEZER: &str = "freezer";
-/// Time that killed processes may take to end.
+/// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Cgroups of one sandbox, for its first process to enter.
@@ -251,7 +251,7 @@ pub fn remove(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Thaws the processes: with version 1 a frozen process does not end when it is killed. One of the cgroups
+/// Thaws the processes: with version 1 a frozen process does not exit when it is killed. One of the cgroups
 /// has this file.
 fn thaw(groups: &[PathBuf]) {
     for group in groups {

@@ -22,7 +22,7 @@ pub const ENTRY_MIN: u64 = 4096;
 pub struct Bounds {
     /// Time limit.
     pub time: Duration,
-    /// Number of bytes at which it ends.
+    /// Number of bytes at which it stops.
     pub bytes: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Usage {
     pub bytes: u64,
     /// Number of files, directories and other entries.
     pub files: u64,
-    /// True if the walk ended at a bound, so that there may be more.
+    /// True if the walk stopped at a bound, so the usage may be higher.
     pub at_least: bool,
 }
 

@@ -50,7 +50,7 @@ pub enum Template {
 /// Parameters of a launch.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Namespaces in which mounts are made.
+    /// Namespaces in which mounts are created.
     pub holder: &'a NamespaceHolder,
     /// Id of the sandbox, also its host name.
     pub id: &'a str,

@@ -96,7 +96,7 @@ pub(crate) struct GuestService {
     handler: Arc<dyn GuestHandler>,
     /// Limits the connections of each sandbox.
     connections: Arc<ConnectionQuota<String>>,
-    refusals: Rejections,
+    rejections: Rejections,
 }
 
 impl GuestService {
@@ -105,7 +105,7 @@ impl GuestService {
             only,
             handler,
             connections: ConnectionQuota::new(CONNECTIONS_MAX, usize::MAX),
-            refusals: Rejections::default(),
+            rejections: Rejections::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl GuestService {
         if let Some(handle) = handle.filter(|_| fits) {
             return Ok(handle);
         }
-        if let Some(refused) = self.refusals.count() {
+        if let Some(refused) = self.rejections.count() {
             let (sandbox, peer) = (&request.sandbox_id, peer.and_then(Peer::address));
             tracing::warn!(sandbox, ?peer, refused, "rejected guest agents with an invalid token");
         }
@@ -277,11 +277,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn repeated_refusals_are_logged_from_time_to_time() {
-        let refusals = Rejections::default();
-        let logged: Vec<_> = (0..5).map(|_| refusals.count()).collect();
+    async fn repeated_rejections_are_logged_from_time_to_time() {
+        let rejections = Rejections::default();
+        let logged: Vec<_> = (0..5).map(|_| rejections.count()).collect();
         assert_eq!(logged, [Some(1), None, None, None, None]);
         tokio::time::advance(REJECTION_LOG_INTERVAL).await;
-        assert_eq!(refusals.count(), Some(5));
+        assert_eq!(rejections.count(), Some(5));
     }
 }

@@ -81,7 +81,7 @@ fn processes(group: &Path) -> usize {
     read_words(&group.join("cgroup.procs")).len()
 }
 
-/// Thaws a cgroup. Succeeds if it does not exist any more.
+/// Thaws a cgroup. Succeeds if it no longer exists.
 pub(super) fn thaw(freezer: &Freezer) -> Result<()> {
     match freezer.write(false) {
         Err(error) if is_gone(&error) => Ok(()),

@@ -124,10 +124,10 @@ impl Init<'_> {
         // SAFETY: waits for any child, without a pointer for its status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         if let Some(status) = status {
-            // The client may have ended.
+            // The client may have exited.
             let _ = send(self.control(), &Event::Exited(status), &[]);
         }
-        // SAFETY: ends the process, without running exit handlers of the helper.
+        // SAFETY: exits the process without running exit handlers of the helper.
         unsafe { libc::_exit(0) }
     }
 
@@ -146,7 +146,7 @@ impl Init<'_> {
             0 => {
                 let slave = terminal.as_ref().map(|(_, slave)| slave.as_fd());
                 let code = self.exec_program(&program, slave);
-                // SAFETY: ends the process, without running exit handlers of the parent.
+                // SAFETY: exits the process without running exit handlers of the parent.
                 unsafe { libc::_exit(code) }
             }
             _ => {
