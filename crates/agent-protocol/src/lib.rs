@@ -25,7 +25,7 @@ pub mod v1 {
 
 /// Protocol version of this build. A guest sends its version when it registers. A server supports all
 /// versions up to its own.
-pub const GENERATION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Descriptors from which [`v1`] was generated, for the compatibility test.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.binpb"));
+/// Encoded `FileDescriptorSet` from which [`v1`] was generated, for the compatibility test.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.binpb"));

@@ -18,17 +18,17 @@ pub struct StartParameters {
     /// since a guest cannot.
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
-    /// Host name or address for which the server's certificate must be valid, unless it is itself trusted.
+    /// Host name or address for which the server's certificate must be valid, unless the certificate itself
+    /// is in `trusted`.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// Trusted certificates in DER. The server presents one of them, or a certificate that one of them
-    /// signed.
+    /// Trusted certificates in DER. The server presents one of them or a certificate signed by one of them.
     #[prost(bytes = "vec", repeated, tag = "4")]
     pub trusted: Vec<Vec<u8>>,
 }
 
 impl StartParameters {
-    /// Encodes the parameters.
+    /// Encodes the parameters as protobuf.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
     }

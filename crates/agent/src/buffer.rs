@@ -1,8 +1,8 @@
 //! Read buffer for the output of a command.
 //!
 //! A read may end in the middle of a character. The incomplete character is held back until the rest of it
-//! arrives, so that each written frame of text is valid UTF-8. It is not held back for long, since the rest
-//! may never arrive.
+//! arrives, so that each frame of text is valid UTF-8. It is flushed after a timeout, since the rest may
+//! never arrive.
 
 use std::io;
 use std::time::Duration;
@@ -31,13 +31,13 @@ impl Buffer {
         Self { bytes: vec![0; READ_SIZE], held: 0, deadline: None }
     }
 
-    /// Reads behind the bytes that are held back. Returns the number of bytes read; 0 at the end of the
-    /// stream.
+    /// Reads into the buffer after the bytes that are held back. Returns the number of bytes read; 0 at the
+    /// end of the stream.
     pub(crate) async fn read(&mut self, stream: &Stream) -> io::Result<usize> {
         stream.read(&mut self.bytes[self.held..]).await
     }
 
-    /// Accepts bytes that were read, and passes all up to an incomplete character to `write`.
+    /// Processes `read` new bytes: passes everything before an incomplete character to `write`.
     pub(crate) fn advance(&mut self, read: usize, write: impl FnOnce(&[u8])) {
         let len = self.held + read;
         let rest = incomplete_len(&self.bytes[..len]);
@@ -65,7 +65,7 @@ impl Buffer {
 fn incomplete_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Ok(_) => 0,
-        // Without an error length, the input ended unexpectedly.
+        // No error length: the input ends in the middle of a character.
         Err(error) if error.error_len().is_none() => bytes.len() - error.valid_up_to(),
         Err(_) => 0,
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use workspace_agent_protocol::output::{ExitStatus, KEEP_DEFAULT, Stream as Source};
+use workspace_agent_protocol::output::{ExitStatus, RETENTION_DEFAULT, Stream as Source};
 use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest, RunCommandRequest};
 
 use crate::buffer::Buffer;
@@ -34,16 +34,16 @@ const MAILBOX_CAPACITY: usize = 64;
 const PENDING_INPUT_MAX: usize = 4 << 20;
 /// Interval at which a signal is retried for a program that has not started yet.
 const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
-/// Number of bytes of output that are kept of a terminal: enough to redraw the screen and some scrollback.
-const TERMINAL_OUTPUT_KEPT: u64 = 1 << 20;
-/// Minimum number of bytes of output that are kept of a command that blocks on its readers: twice the buffers
-/// and twice the pipes.
-const BLOCKING_OUTPUT_MIN: u64 = 512 << 10;
+/// Bytes of output that are kept for a terminal: enough to redraw the screen and some scrollback.
+const TERMINAL_RETENTION: u64 = 1 << 20;
+/// Minimum bytes of output that are kept for a command that blocks on its readers: twice the buffers and
+/// twice the pipes.
+const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
 const WORKSPACE: &str = "/workspace";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("there is a command `{0}` already")]
+    #[error("command `{0}` already exists")]
     Exists(String),
     #[error("cannot start a process: {0}")]
     Start(#[from] io::Error),
@@ -58,10 +58,10 @@ struct CommandSpec {
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
-    /// Set if standard input stays open for input of the server.
+    /// True if standard input stays open for input of the server.
     input: bool,
     keep_output: u64,
-    /// Set if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
+    /// True if the command blocks until readers receive its output. Otherwise the oldest output is dropped.
     block_output: bool,
     terminal: Option<TerminalSize>,
 }
@@ -78,7 +78,7 @@ impl CommandSpec {
             environment: request.envs,
             timeout: timeout.map(Duration::from_millis),
             input: request.stdin,
-            keep_output: keep(request.keep_output, request.block_output),
+            keep_output: retention(request.keep_output, request.block_output),
             block_output: request.block_output,
             terminal: None,
         }
@@ -100,7 +100,7 @@ impl CommandSpec {
             environment,
             timeout: None,
             input: true,
-            keep_output: TERMINAL_OUTPUT_KEPT,
+            keep_output: TERMINAL_RETENTION,
             block_output: false,
             terminal: Some(TerminalSize::of(request.cols, request.rows)),
         }
@@ -109,9 +109,9 @@ impl CommandSpec {
 
 /// Returns the number of bytes of output to keep. For a blocking command, this includes the content of its
 /// pipes when it exits.
-fn keep(requested: u64, block: bool) -> u64 {
-    let keep = if requested == 0 { KEEP_DEFAULT } else { requested };
-    if block { keep.max(BLOCKING_OUTPUT_MIN) } else { keep }
+fn retention(requested: u64, block: bool) -> u64 {
+    let retention = if requested == 0 { RETENTION_DEFAULT } else { requested };
+    if block { retention.max(BLOCKING_RETENTION_MIN) } else { retention }
 }
 
 /// Returns the number of bytes that a blocking command may print ahead of its reader: a quarter of the kept
@@ -128,7 +128,7 @@ fn shell(requested: String) -> String {
     if is_executable { shell } else { "/bin/sh".to_owned() }
 }
 
-/// Starts a command. If the program cannot be executed, that is reported later, as its exit.
+/// Starts a command. If the program cannot be executed, this is reported later, as the exit of the command.
 pub(crate) fn start(guest: &Guest, request: RunCommandRequest) -> Result<(), CommandError> {
     start_spec(guest, CommandSpec::of_command(request))
 }
@@ -172,7 +172,7 @@ struct RunningCommand {
     consumed_input: u64,
     /// Signal for a program that has not started yet, and the time of the next attempt.
     pending_signal: Option<(Signal, Instant)>,
-    /// Set if no more input follows.
+    /// True if no more input follows.
     is_input_complete: bool,
     stdout: Option<Stream>,
     stderr: Option<Stream>,
@@ -222,7 +222,7 @@ enum Event {
     Report(io::Result<Report>),
     Message(CommandMessage),
     Input(io::Result<usize>),
-    /// The hold time of an incomplete character is over.
+    /// An incomplete character was held back for too long.
     Flush,
     RetrySignal,
     Deadline,
@@ -287,8 +287,8 @@ impl RunningCommand {
         self.supervisor_exited && self.stdout.is_none() && self.stderr.is_none() && self.report.is_none()
     }
 
-    /// Returns true if output is not read until a reader receives some of it. Output of a command that exited
-    /// or is being terminated is always read.
+    /// Returns whether the command blocks on its output: no more is read until a reader has received some.
+    /// Output of a command that exited or is being terminated is always read.
     fn is_blocked(&self) -> bool {
         let exceeds = |window| self.writer.written() >= self.received_output + window;
         let is_full = self.window.is_some_and(exceeds) || self.writer.is_full();
@@ -355,7 +355,7 @@ impl RunningCommand {
         }
     }
 
-    /// Writes incomplete characters whose hold time is over.
+    /// Writes incomplete characters that were held back for too long.
     fn flush(&mut self, current_time: Instant) {
         for (stream, buffer) in
             [(Source::Stdout, &mut self.stdout_buffer), (Source::Stderr, &mut self.stderr_buffer)]
@@ -379,7 +379,7 @@ impl RunningCommand {
                 let error = io::Error::from_raw_os_error(errno);
                 (127, format!("cannot run {}: {error}", self.program))
             }
-            // The supervisor was killed; `reaper.rs` kills the rest of the command.
+            // The supervisor was killed; `reaper.rs` kills the remaining processes.
             None => (128 + libc::SIGKILL, String::new()),
         };
         if self.exit.is_none() {
@@ -417,7 +417,7 @@ impl RunningCommand {
             }
             CommandMessage::Resize(size) => {
                 if let Some(terminal) = &self.stdout {
-                    // Only a terminal has a size, and it may be closed already.
+                    // Fails for a pipe, or if the terminal is closed.
                     drop(size.set(terminal));
                 }
             }
@@ -553,7 +553,7 @@ fn environment(requested: HashMap<String, String>) -> HashMap<String, String> {
     environment
 }
 
-/// Returns the time in milliseconds since 1970.
+/// Returns the time in milliseconds since the Unix epoch.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -573,7 +573,7 @@ async fn read(pipe: &Option<Stream>, buffer: &mut Buffer) -> io::Result<usize> {
     }
 }
 
-/// Reads a report, which is written with a single call and so arrives as a whole.
+/// Reads a report. It is written with a single call, so a read returns all of it.
 async fn read_report(pipe: &mut Option<Stream>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
     let mut bytes = [0; REPORT_LEN];

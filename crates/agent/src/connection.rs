@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
@@ -58,8 +58,8 @@ enum ConnectionError {
     Connect(#[from] tonic::transport::Error),
     #[error("{0}")]
     Status(#[from] Status),
-    #[error("the server refuses this guest: {0}")]
-    Refused(String),
+    #[error("the server rejected this guest: {0}")]
+    Rejected(String),
     #[error("the server closed the connection")]
     Closed,
 }
@@ -110,7 +110,8 @@ async fn run_connection(
                 Some(message) => outbox.handle(guest, message).await,
                 None => return Err(ConnectionError::Closed),
             },
-            // Messages of the server are received even while it accepts none.
+            // Waits for capacity here, so that messages are received even if the server is slow to accept
+            // any.
             permit = sender.reserve(), if !outbox.queue.is_empty() => {
                 let permit = permit.map_err(|_| ConnectionError::Closed)?;
                 if let Some(message) = outbox.queue.pop_front() {
@@ -147,7 +148,7 @@ fn registration(server: &Server, guest: &Guest) -> RegisterRequest {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
         token: server.token.clone(),
-        generation: GENERATION,
+        generation: PROTOCOL_VERSION,
         commands: guest.all_progress(),
     }
 }
@@ -160,7 +161,7 @@ async fn registration_response(
         Some(ServerPayload::RegisterResponse(response)) if response.success => {
             Ok(response.outputs.into_iter().map(|output| (output.command_id, output.stored)).collect())
         }
-        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Refused(response.message)),
+        Some(ServerPayload::RegisterResponse(response)) => Err(ConnectionError::Rejected(response.message)),
         _ => Err(ConnectionError::Closed),
     }
 }

@@ -41,7 +41,7 @@ struct CommandEntry {
     mailbox: mpsc::Sender<CommandMessage>,
     /// Output to be sent, if it goes over the connection.
     unstored: Option<UnstoredOutput>,
-    /// Set if the server has acknowledged the exit. The entry is kept while processes of the command run, so
+    /// True if the server has acknowledged the exit. The entry is kept while processes of the command run, so
     /// that they can be killed.
     is_acknowledged: bool,
 }
@@ -92,10 +92,10 @@ impl Guest {
         self.shared.output.is_none()
     }
 
-    /// Creates the output of a command. If it goes to files, at least the last `keep` bytes are kept.
-    pub(crate) fn output(&self, id: &str, keep: u64) -> std::io::Result<Output> {
+    /// Creates the output of a command. If it goes to files, at least the last `retention` bytes are kept.
+    pub(crate) fn output(&self, id: &str, retention: u64) -> std::io::Result<Output> {
         if let Some(directory) = &self.shared.output {
-            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, keep)?));
+            return Ok(Output::Files(Writer::create(directory.try_clone()?, id, retention)?));
         }
         let unstored = UnstoredOutput::default();
         if let Some(entry) = self.state().commands.get_mut(id) {
@@ -194,8 +194,8 @@ impl Guest {
         }
     }
 
-    /// Sends a message to a command. Returns false if it does not run. Waits while its mailbox is full, which
-    /// is brief: a command handles messages before other events.
+    /// Sends a message to a command. Returns false if the command is not running. Waits while its mailbox is
+    /// full, which is brief: a command handles messages before other events.
     pub(crate) async fn send(&self, id: &str, message: CommandMessage) -> bool {
         let mailbox = self.state().commands.get(id).map(|entry| entry.mailbox.clone());
         let Some(mailbox) = mailbox else { return false };

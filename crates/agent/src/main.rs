@@ -4,6 +4,7 @@
 //! thread, so that it can fork safely; `supervise.rs` explains why it forks. As the first process it also
 //! reaps orphans.
 
+mod agent_filter;
 mod buffer;
 mod command;
 mod connection;
@@ -11,7 +12,6 @@ mod guest;
 mod output;
 mod parameters;
 mod process_tree;
-mod protect;
 mod reaper;
 mod script;
 mod stream;
@@ -52,8 +52,8 @@ impl Arguments {
             match option.as_str() {
                 "--sandbox" => sandbox = Some(value),
                 "--socket" => socket = Some(PathBuf::from(value)),
-                "--token-fd" => token = Some(descriptor(&value)?),
-                "--output-fd" => output = Some(descriptor(&value)?),
+                "--token-fd" => token = Some(inherited_fd(&value)?),
+                "--output-fd" => output = Some(inherited_fd(&value)?),
                 "--start" => start = Some(PathBuf::from(value)),
                 _ => return None,
             }
@@ -67,13 +67,14 @@ impl Arguments {
     }
 }
 
-fn descriptor(value: &str) -> Option<OwnedFd> {
-    let number: RawFd = value.parse().ok().filter(|number| *number > 2)?;
-    // Commands must not inherit the descriptor. A number that is not open fails here, before it is owned.
+/// Takes ownership of a file descriptor that the parent process passed. `None` if it is invalid or not open.
+fn inherited_fd(value: &str) -> Option<OwnedFd> {
+    let fd: RawFd = value.parse().ok().filter(|fd| *fd > 2)?;
+    // Commands must not inherit the descriptor. This also fails if it is not open.
     // SAFETY: the descriptor is borrowed for this call only.
-    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, rustix::io::FdFlags::CLOEXEC).ok()?;
+    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, rustix::io::FdFlags::CLOEXEC).ok()?;
     // SAFETY: the parent passed the descriptor to this program, and nothing else here uses it.
-    Some(unsafe { OwnedFd::from_raw_fd(number) })
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn main() -> ExitCode {
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> std::io::Result<()> {
     // Commands run as the same user: without this they could read the token from the agent's memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    // Adopts orphans even if the agent is not PID 1.
+    // The agent must adopt orphans even if it is not PID 1.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     // Reduces the latency of commands on a busy machine.
     if let Err(error) = shorten_slice() {
@@ -104,7 +105,7 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
         Some(socket) => (Transport::Socket(socket), parameters.bytes),
         None => {
             let parameters = StartParameters::from_bytes(&parameters.bytes)?;
-            (Transport::Network(Network::of(&parameters)?), parameters.token)
+            (Transport::Network(Network::from_parameters(&parameters)?), parameters.token)
         }
     };
     let server = Server { transport, sandbox: arguments.sandbox, token };

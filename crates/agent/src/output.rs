@@ -79,7 +79,7 @@ struct Queue {
     offset: u64,
     /// Exit time and status.
     exit: Option<(i64, ExitStatus)>,
-    /// Set if the exit status was sent on the current connection.
+    /// True if the exit status was sent on the current connection.
     exit_sent: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Start parameters of the agent: its token, the directory of output files, and for a network transport the
 //! addresses and certificates of the server.
 //!
-//! A parent process that can pass file descriptors does so. A container runtime cannot. Then the agent
+//! The parent process passes them by file descriptor. A container runtime cannot do that; then the agent
 //! connects to a socket on which the server sends the parameters to the first client. That is the agent,
 //! since it is the first process of the sandbox.
 

@@ -5,14 +5,14 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Returns all processes with their parents.
+/// Returns the PID and parent PID of every process.
 fn parents() -> Vec<(Pid, Pid)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(Pid::from_raw).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
 }
 
-/// Returns the parent of a process; `None` if it has exited.
+/// Returns the parent PID of a process; `None` if it has exited.
 pub(crate) fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may contain anything, including parentheses.
@@ -38,7 +38,7 @@ pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<Comma
     let parents: HashMap<Pid, Pid> = parents().into_iter().collect();
     let supervisor = |pid: Pid| {
         let ancestors = std::iter::successors(parents.get(&pid), |pid| parents.get(pid));
-        // Parents were not all read at the same time, so there may be cycles.
+        // The parents were not read atomically, so there may be cycles.
         ancestors.take(parents.len()).find_map(|pid| supervisors.get(pid))
     };
     let all = parents.iter().filter_map(|(pid, parent)| {
@@ -50,8 +50,8 @@ pub(crate) fn command_processes(supervisors: &HashMap<Pid, String>) -> Vec<Comma
     all
 }
 
-/// Returns the arguments of a process, separated by spaces and at most `max_len` bytes long; its name if it
-/// has none.
+/// Returns the arguments of a process, separated by spaces and truncated to `max_len` bytes, or its name if
+/// it has no arguments.
 pub(crate) fn arguments(pid: Pid, max_len: usize) -> String {
     let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     if bytes.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn arguments(pid: Pid, max_len: usize) -> String {
     text.trim_end().chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-/// Returns all descendants of `root`, without itself.
+/// Returns all descendants of `root`, excluding `root`.
 pub(crate) fn descendants(root: Pid) -> HashSet<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for (pid, parent) in parents() {
@@ -88,7 +88,7 @@ pub(crate) fn signal(root: Pid, signal: Signal) -> bool {
 }
 
 /// Kills all descendants of `root`. Returns false if there were none. They are stopped first, so that they
-/// cannot start new processes meanwhile.
+/// cannot fork in the meantime.
 pub(crate) fn kill(root: Pid) -> bool {
     let mut stopped = HashSet::new();
     loop {
@@ -107,6 +107,6 @@ pub(crate) fn kill(root: Pid) -> bool {
 }
 
 pub(crate) fn send(pid: Pid, signal: Signal) {
-    // The process may have exited meanwhile.
+    // The process may have exited.
     let _ = kill_process(pid, signal);
 }

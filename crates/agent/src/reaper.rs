@@ -1,7 +1,7 @@
 //! Reaping of exited processes.
 //!
 //! The agent is PID 1 and adopts every orphan. A supervisor adopts the orphans of its command, so the agent
-//! gets them only if the supervisor is killed. They belong to no command any more, so they are killed.
+//! gets them only if the supervisor is killed. They no longer belong to a command, so they are killed.
 
 use std::io;
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Maximum length of an argument in bytes, without its NUL.
+/// Maximum length of an argument in bytes, excluding the NUL.
 const ARGUMENT_MAX: usize = (128 << 10) - 1;
 /// File descriptor of the script. It is a single digit, since not all shells support larger numbers.
 pub(crate) const SCRIPT_FD: RawFd = 4;

@@ -21,7 +21,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use workspace_agent_protocol::scheduling::restore_slice;
 
-use crate::protect::Protection;
+use crate::agent_filter::AgentFilter;
 use crate::script::{self, SCRIPT_FD};
 
 /// Program to start, with everything allocated before the fork.
@@ -31,7 +31,7 @@ pub(crate) struct Program {
     directory: CString,
     terminal: Option<TerminalSize>,
     script: Option<OwnedFd>,
-    protection: Option<Protection>,
+    agent_filter: Option<AgentFilter>,
 }
 
 /// Size of a terminal, in characters.
@@ -80,7 +80,7 @@ impl Program {
             directory: text(directory.as_bytes())?,
             terminal,
             script: script.map(script::create_memfd).transpose()?,
-            protection: Protection::of(std::process::id())?,
+            agent_filter: AgentFilter::of(std::process::id())?,
         })
     }
 }
@@ -258,7 +258,7 @@ unsafe fn become_program(program: &Program, pointers: &ExecPointers) -> ! {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
-        if let Some(Err(error)) = program.protection.as_ref().map(Protection::apply) {
+        if let Some(Err(error)) = program.agent_filter.as_ref().map(AgentFilter::apply) {
             report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EINVAL)));
             libc::_exit(127);
         }

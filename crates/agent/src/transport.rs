@@ -65,7 +65,7 @@ impl Transport {
 }
 
 impl Network {
-    pub(crate) fn of(parameters: &StartParameters) -> io::Result<Self> {
+    pub(crate) fn from_parameters(parameters: &StartParameters) -> io::Result<Self> {
         let invalid = |error: &dyn std::fmt::Display| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,

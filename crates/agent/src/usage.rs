@@ -1,4 +1,4 @@
-//! Resource usage of all processes. In its PID namespace the agent sees exactly those of the sandbox.
+//! Resource usage of all processes in the agent's PID namespace, which are those of the sandbox.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,12 @@ pub(crate) fn read() -> io::Result<ResourceUsage> {
         if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
             continue;
         }
-        // The process may have exited meanwhile.
+        // The process may have exited.
         let Some(stat) = fs::read_to_string(entry.path().join("stat")).ok().and_then(|text| parse(&text))
         else {
             continue;
         };
+        // The limit on processes counts threads.
         usage.processes += stat.threads;
         usage.memory_bytes += stat.pages * page;
         usage.cpu_micros += stat.ticks * tick;
@@ -33,11 +34,11 @@ struct ProcessStat {
 }
 
 fn parse(stat: &str) -> Option<ProcessStat> {
-    // The name may contain anything, but ends with the last parenthesis.
+    // The name may contain anything, including parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks = (11..15).map(number).sum::<Option<u64>>()?;
-    Some(ProcessStat { threads: u32::try_from(number(17)?).ok()?, pages: number(21)?, ticks })
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = (11..15).map(field).sum::<Option<u64>>()?;
+    Some(ProcessStat { threads: u32::try_from(field(17)?).ok()?, pages: field(21)?, ticks })
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
-//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`NamespaceHolder`] is a
-//! process that keeps the namespaces in which an ordinary user may mount. [`cgroup`] limits and measures the
-//! resources of a sandbox, [`quota`] those of a directory. [`network`] gives a sandbox egress, [`overlay`]
-//! mounts workspaces, and [`freeze`] stops all processes briefly. Nearly all `unsafe` blocks are system
-//! calls.
+//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem.
+//! [`NamespaceHolder`] is a process that keeps the namespaces in which an ordinary user may mount. [`cgroup`]
+//! limits and measures the resources of a sandbox, [`quota`] those of a directory. [`network`] gives a
+//! sandbox egress, [`overlay`] mounts workspaces, and [`freeze`] stops all processes briefly. Nearly all
+//! `unsafe` blocks are system calls.
 //!
 //! A program that links this crate must call [`helper_main`] first in `main`: work that needs a process with
 //! one thread is done by the same program, started again.
@@ -58,7 +58,7 @@ pub use resources::cgroup;
 #[cfg(target_os = "linux")]
 pub use sandbox::probe::probe;
 #[cfg(target_os = "linux")]
-pub use sandbox::{host_view, own_users};
+pub use sandbox::{dedicated_uids, host_view};
 
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{

@@ -90,7 +90,7 @@ impl Process {
     /// Kills the process. If it is the init process of a PID namespace, all others there are killed, too.
     pub fn kill(&self) {
         if let Some(fd) = self.pidfd() {
-            // It may have exited meanwhile.
+            // It may have exited.
             let _ = pidfd_send_signal(&fd, Signal::KILL);
         }
     }

@@ -6,11 +6,11 @@ pub(crate) mod seccomp;
 pub(crate) mod workspace_process;
 
 #[cfg(target_os = "linux")]
+pub mod dedicated_uids;
+#[cfg(target_os = "linux")]
 pub mod host_view;
 #[cfg(target_os = "linux")]
 pub mod launch;
-#[cfg(target_os = "linux")]
-pub mod own_users;
 #[cfg(target_os = "linux")]
 pub(crate) mod probe;
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Replacements on systems other than Linux, as far as the docker runtime and workspaces of plain files need
-//! them. Everything else fails with [`HostError::NeedsLinux`].
+//! Replacements on systems other than Linux, limited to what the docker runtime and plain workspaces need.
+//! Everything else fails with [`HostError::NeedsLinux`].
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub enum Process {}
 impl Process {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn of(_pid: Pid) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "looking at the processes of a sandbox" })
+        Err(HostError::NeedsLinux { what: "inspecting the processes of a sandbox" })
     }
 
     /// Cannot be called, because no `Process` exists.
@@ -45,7 +45,7 @@ pub fn settle_swap_without_chown(
     match *process {}
 }
 
-/// Types of freezing a sandbox. The container daemon freezes containers.
+/// Result types of freezing. The container daemon freezes containers.
 pub mod freeze {
     pub use crate::resources::frozen::{FreezeMethod, Frozen};
 }
@@ -55,7 +55,7 @@ pub mod launch {
     pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 }
 
-/// Namespaces in which mounts and sandboxes are made.
+/// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
     /// Namespaces of the host.
@@ -65,7 +65,7 @@ pub enum NamespaceHolder {
 impl NamespaceHolder {
     /// Fails with [`HostError::NeedsLinux`].
     pub fn find_or_start(_directory: &Path) -> Result<Self> {
-        Err(HostError::NeedsLinux { what: "a namespace to mount in" })
+        Err(HostError::NeedsLinux { what: "a namespace holder" })
     }
 
     /// Does nothing: the namespaces of the host remain.
@@ -79,26 +79,26 @@ pub mod disk_usage {
 
     use super::NamespaceHolder;
 
-    /// Minimum number of bytes that a file or directory counts for.
+    /// Minimum bytes counted for a file or directory.
     pub const ENTRY_MIN: u64 = 4096;
 
     /// Bounds of a measurement; ignored here.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Bounds {
-        /// Time limit.
+        /// Timeout.
         pub time: std::time::Duration,
-        /// Number of bytes at which it ends.
+        /// Number of bytes at which it stops.
         pub bytes: u64,
     }
 
     /// Disk usage of a tree.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Usage {
-        /// Bytes on disk, for each file and directory [`ENTRY_MIN`] at least.
+        /// Bytes on disk, at least [`ENTRY_MIN`] for each file and directory.
         pub bytes: u64,
         /// Number of files, directories and other entries.
         pub files: u64,
-        /// True if the walk ended at a bound, so that there may be more.
+        /// True if the walk stopped at a bound, so the usage may be higher.
         pub at_least: bool,
     }
 
@@ -107,7 +107,7 @@ pub mod disk_usage {
         measure(holder, path)
     }
 
-    /// Measures everything below a directory that is readable. Symlinks are not followed.
+    /// Measures everything readable below a directory. Symlinks are not followed.
     pub fn measure(_: &NamespaceHolder, path: &Path) -> Usage {
         let (mut usage, mut open) = (Usage::default(), vec![path.to_owned()]);
         while let Some(path) = open.pop() {
@@ -183,7 +183,7 @@ pub mod quota {
 
     /// Fails with [`HostError::NoQuota`].
     pub fn limit(directory: &Path, _bytes: u64) -> Result<()> {
-        let reason = "only Linux has quotas of directories".to_owned();
+        let reason = "directory quotas need Linux".to_owned();
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
@@ -214,7 +214,7 @@ pub mod overlay {
 
     /// Fails with [`HostError::NoOverlay`].
     pub fn probe(_holder: &NamespaceHolder, directory: &Path) -> Result<()> {
-        let reason = "only Linux has them".to_owned();
+        let reason = "overlays need Linux".to_owned();
         Err(HostError::NoOverlay { directory: directory.to_owned(), reason })
     }
 
@@ -255,7 +255,7 @@ pub mod overlay {
             chmodat(parent, name, Mode::RWXU, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         let directory = openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        // Listed before anything is removed: a listing that changes meanwhile may be incomplete.
+        // Listed before anything is removed: a listing that changes concurrently may be incomplete.
         let entries: Vec<_> = Dir::read_from(&directory)?.collect::<Result<_, _>>()?;
         for entry in entries {
             let name = entry.file_name().to_bytes();

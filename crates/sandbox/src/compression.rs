@@ -30,7 +30,7 @@ impl<R: Read> Read for HintReader<R> {
 fn too_much_memory() -> io::Error {
     let window = (1 << WINDOW_LOG_MAX) >> 20;
     io::Error::other(format!(
-        "decompressing it takes a window of more than {window} MiB; compress it without `--long` and `--ultra`"
+        "decompressing it needs a window of more than {window} MiB; compress it without `--long` and `--ultra`"
     ))
 }
 
@@ -43,7 +43,7 @@ mod tests {
     fn compressed(window_log: u32) -> Vec<u8> {
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(window_log).unwrap();
-        // Without its length beforehand the window is as large as it is asked for.
+        // Without a known length, the window is as large as requested.
         encoder.write_all(b"the content").unwrap();
         encoder.flush().unwrap();
         encoder.finish().unwrap()

@@ -1,4 +1,4 @@
-//! Disk space of workspaces: making, measuring and limiting them, and freeing space on a full disk.
+//! Disk space of workspaces: creating, measuring and limiting them, and freeing space on a full disk.
 
 pub(crate) mod full_disk;
 pub(crate) mod fullness;

@@ -24,8 +24,8 @@ pub enum SandboxError {
     /// The state of the sandbox does not allow the operation.
     #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     NotRunning { id: String, state: State, reason: Option<String> },
-    /// Another operation on the sandbox takes long.
-    #[error("another operation on sandbox `{id}` has been under way for {seconds} s; try again")]
+    /// Another operation on the sandbox is taking long.
+    #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
         id: String,
         /// Seconds that were waited.
@@ -35,13 +35,13 @@ pub enum SandboxError {
     #[error("sandbox `{id}`: {source}")]
     Operation { id: String, source: RuntimeError },
     /// The sandbox has expired and is about to be removed.
-    #[error("the time of sandbox `{id}` is over")]
+    #[error("sandbox `{id}` has expired")]
     Expired { id: String },
     /// The guest agent of the sandbox is not connected at present.
     #[error("the guest agent of sandbox `{id}` is not connected; try again")]
     AgentAway { id: String },
-    /// The guest agent of the sandbox was lost, or did not answer in time.
-    #[error("the guest agent of sandbox `{id}` does not answer: {reason}")]
+    /// The guest agent of the sandbox was lost, or did not respond in time.
+    #[error("the guest agent of sandbox `{id}` does not respond: {reason}")]
     AgentLost { id: String, reason: String },
     /// Another server runs the sandbox.
     #[error("sandbox `{id}` runs on server `{server}`; send the request there")]
@@ -68,16 +68,16 @@ pub enum SandboxError {
     )]
     SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },
     /// The queue of creations is full.
-    #[error("{waiting} sandboxes wait to be made already; try again")]
+    #[error("{waiting} sandboxes are already waiting to be created; try again")]
     QueueFull { waiting: usize },
     /// The owner has a sandbox of that name, and the request wants a unique one.
-    #[error("there is a sandbox of the name `{name}` already{}", with_id(.sandbox))]
+    #[error("a sandbox named `{name}` already exists{}", with_id(.sandbox))]
     NameTaken {
         name: String,
         /// Id of the sandbox that has the name; `None` while it is being created.
         sandbox: Option<String>,
     },
-    /// The same idempotency key came with another request.
+    /// The idempotency key was used for another request.
     #[error("idempotency key `{key}` was used for another request")]
     OtherRequest { key: String },
     /// A parameter is not valid.
@@ -95,10 +95,10 @@ pub enum SandboxError {
         hint: String,
     },
     /// A sandbox uses the template.
-    #[error("sandbox `{sandbox}` was made of template `{name}`; delete it first")]
+    #[error("sandbox `{sandbox}` was created from template `{name}`; delete it first")]
     TemplateUsed { name: String, sandbox: String },
     /// The templates of this runtime cannot be imported.
-    #[error("the {runtime} runtime takes no imports: pull or load the image there")]
+    #[error("the {runtime} runtime does not support imports; pull or load the image there")]
     NoImports { runtime: &'static str },
     /// Processes use the workspace that a restore would replace.
     #[error("{} of sandbox `{id}` use its workspace ({}); stop them, or let them be ended (`force`)", process_count(.users), describe(.users))]
@@ -122,17 +122,19 @@ pub enum SandboxError {
     /// There is no such command.
     #[error("there is no command `{id}` in this sandbox")]
     NoCommand { id: String },
-    /// The command has ended and takes no requests.
+    /// The command has ended and accepts no requests.
     #[error("command `{id}` has ended")]
     CommandEnded { id: String },
-    /// The command takes no input.
-    #[error("command `{id}` takes no input, or none any more; start it with `stdin`")]
+    /// The command does not accept input.
+    #[error("command `{id}` does not accept input, or its input is closed; start it with `stdin`")]
     InputClosed { id: String },
     /// The guest agent disconnected while it was sent input.
-    #[error("the guest agent went away while command `{id}` was given input; some of it may have arrived")]
+    #[error(
+        "the guest agent disconnected while input was sent to command `{id}`; some of it may have arrived"
+    )]
     InputLost { id: String },
     /// The command does not read its input.
-    #[error("command `{id}` does not read its input; {written} bytes were passed on")]
+    #[error("command `{id}` does not read its input; {written} bytes were written")]
     InputFull {
         id: String,
         /// Bytes that were sent.
@@ -147,8 +149,8 @@ pub enum SandboxError {
     /// The limit of running commands is reached.
     #[error("a sandbox may run {limit} commands at once; wait for one or end it, or raise MAX_COMMANDS")]
     TooManyCommands { limit: u32 },
-    /// The command is known, but its output is not kept any more.
-    #[error("what command `{id}` printed is no longer kept")]
+    /// The command is known, but its output is no longer kept.
+    #[error("the output of command `{id}` is no longer kept")]
     OutputGone { id: String },
     /// The guest agent failed.
     #[error("{message}")]
@@ -208,9 +210,7 @@ impl From<CatalogError> for SandboxError {
         match error {
             CatalogError::NotFound { what: "sandbox", id } => Self::NotFound { id },
             CatalogError::IdempotencyConflict { key } => Self::OtherRequest { key },
-            CatalogError::Nul { field } => {
-                Self::Invalid { field, message: "holds the character NUL".to_owned() }
-            }
+            CatalogError::Nul { field } => Self::Invalid { field, message: "contains a NUL".to_owned() },
             other => Self::Catalog(other),
         }
     }

@@ -1,4 +1,4 @@
-//! Retries with exponential backoff, for work that must succeed in the end, such as writing to a full disk.
+//! Retries with exponential backoff, for work that must eventually succeed, such as writing to a full disk.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::service::{Inner, Service};
 
-/// Default pause before the second attempt.
+/// Default delay before the first retry.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// Default for the maximum pause between two attempts.
+/// Default maximum delay between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// Pauses between attempts, each twice as long as the one before, up to a limit.
+/// Delays between attempts, which double up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -28,7 +28,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Begins with a pause of `first`. No pause is longer than `max`.
+    /// Starts with a delay of `first`, which doubles up to `max`.
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
         Self { next: first, max }
     }
@@ -52,8 +52,8 @@ impl Service {
     }
 }
 
-/// Retries `work`, after a pause each time, until it succeeds or the service is closed or dropped. Closing
-/// waits for an attempt that is under way, and no attempt begins after that.
+/// Retries `work`, with a delay before each attempt, until it succeeds or the service is closed or dropped.
+/// Closing waits for an attempt in progress, and prevents new ones.
 pub(crate) async fn retry_until_closed<F, W>(service: &Weak<Inner>, mut backoff: Backoff, work: F)
 where
     F: Fn(Service) -> W,
@@ -62,7 +62,7 @@ where
     let Some(cancel) = service.upgrade().map(|inner| inner.cancel.clone()) else { return };
     while or_cancelled(&cancel, backoff.wait()).await.is_ok() {
         let Some(service) = service.upgrade().map(Service) else { return };
-        // Before the check: a service that is being closed waits for every operation that has begun.
+        // Before the check, because closing the service waits for the operations that it counts.
         let _operation = service.0.operation_count.begin();
         if cancel.is_cancelled() || work(service.clone()).await.is_ok() {
             return;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_waits_for_an_attempt_under_way() {
+    async fn closing_waits_for_an_attempt_in_progress() {
         let home = tempfile::tempdir().unwrap();
         let service = start(&home).await;
         let (begun, done) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));

@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
     /// Stops long operations: the settings', or that of [`Service::close`].
     pub(crate) cancel: Cancel,
-    /// Operations under way.
+    /// Operations in progress.
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
@@ -161,14 +161,14 @@ impl Service {
         }));
         service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
-        // Agents that dialled meanwhile wait: before recovery they would have been refused.
+        // Agents that connected before this wait: before recovery they would have been rejected.
         *service.0.port_task.lock().await = port.map(|port| port.open(Arc::new(service.clone())));
         service.start_periodic_tasks();
         service.fill_pool();
         Ok(service)
     }
 
-    /// Closes the connections to all guest agents, and cancels operations that are under way. The sandboxes
+    /// Closes the connections to all guest agents, and cancels operations in progress. The sandboxes
     /// keep running; the next service recovers them.
     pub async fn close(&self) {
         self.0.cancel.cancel();
@@ -176,7 +176,7 @@ impl Service {
         self.0.workspace_permits.close();
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         if !self.0.operation_count.wait_until_idle(CLOSE_TIMEOUT).await {
-            tracing::warn!("operations did not end in time and may have left partial work behind");
+            tracing::warn!("operations did not finish in time and may have left partial work behind");
         }
         self.close_pool().await;
         // The next start removes the rest.
@@ -233,7 +233,7 @@ impl Service {
 
     /// Opens an unnamed file for an archive that is to be imported.
     pub fn receive_template(&self) -> Result<std::fs::File> {
-        self.imported()?.receive().context(|| "make room for a template".to_owned())
+        self.imported()?.receive().context(|| "prepare the import of a template".to_owned())
     }
 
     /// Imports a template from an archive that was received. The import is cancelled when the future is
@@ -255,11 +255,11 @@ impl Service {
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported()?.clone();
-        // No sandbox may be created from it meanwhile.
+        // No sandbox may be created from it during this.
         let _quota_lock = self.0.quota_lock.lock().await;
         let used = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let user = used.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
-        let in_creation = || self.0.reservations.uses(name).then(|| "one that is being made".to_owned());
+        let in_creation = || self.0.reservations.uses(name).then(|| "one that is being created".to_owned());
         if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }

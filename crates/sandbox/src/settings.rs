@@ -66,7 +66,7 @@ pub struct Settings {
     pub terminals: u32,
     /// Time for which a sandbox with a disconnected guest agent still counts as running.
     pub agent_grace: Duration,
-    /// Time limit for a guest agent to connect for the first time.
+    /// Timeout for a guest agent to connect for the first time.
     pub start_timeout: Duration,
     /// Interval at which expired sandboxes are removed.
     pub expiry_interval: Duration,

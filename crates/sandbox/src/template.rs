@@ -39,17 +39,17 @@ pub enum TemplateError {
          allowed, and it begins with a letter or digit"
     )]
     Name { name: String },
-    #[error("there is a template `{name}` already; remove it first")]
+    #[error("template `{name}` already exists; remove it first")]
     Exists { name: String },
-    #[error("the archive is not usable: {0}")]
+    #[error("the archive cannot be imported: {0}")]
     Archive(String),
     #[error("the archive is too large: it has more than {limit} {what}")]
     TooLarge { what: String, limit: u64 },
     #[error("the import was cancelled")]
     Cancelled,
-    #[error("there is no room for the template on the server's disk; make some, and import it again")]
+    #[error("the server's disk has no space for the template; free some, and import it again")]
     Full,
-    #[error("cannot keep the template: {0}")]
+    #[error("cannot store the template: {0}")]
     Io(io::Error),
 }
 

@@ -164,7 +164,7 @@ fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {
         RuntimeError::Isolation(_) => error_with(error_codes::ISOLATION_UNAVAILABLE),
         RuntimeError::Network(_) => error_with(error_codes::NETWORK_UNAVAILABLE),
         RuntimeError::NoTemplate { name, .. } => template_not_found(message, name),
-        RuntimeError::TemplateAway { name, fetch, .. } => {
+        RuntimeError::TemplateNotPresent { name, fetch, .. } => {
             ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
                 .detail("template", name)
                 .detail("fetch", fetch)
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn errors_of_the_runtime_name_no_paths_of_the_host() {
-        let reason = "the guest agent /srv/data/workspace-agent is not there".to_owned();
+        let reason = "the guest agent /srv/data/workspace-agent does not exist".to_owned();
         for error in [
             RuntimeError::Unavailable { runtime: "embedded", reason: reason.clone() },
             RuntimeError::Isolation(reason.clone()),

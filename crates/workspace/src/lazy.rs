@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use workspace_host::NamespaceHolder;
-use workspace_host::{overlay, own_users};
+use workspace_host::{dedicated_uids, overlay};
 use workspace_mount::{MountOptions, spawn_daemon};
 use workspace_state::SnapshotId;
 
@@ -54,7 +54,7 @@ impl LazyLayer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mounted = self.is_mounted(holder)?;
         if mounted && needs_idmap && !state.supports_idmap {
-            state.supports_idmap = own_users::can_idmap(&self.mountpoint);
+            state.supports_idmap = dedicated_uids::can_idmap(&self.mountpoint);
             if !state.supports_idmap {
                 overlay::unmount(holder, &self.mountpoint)?;
                 mounted = false;
@@ -66,7 +66,7 @@ impl LazyLayer {
             command.args(&self.command.args);
             spawn_daemon(command, &self.store, &self.mountpoint, &self.options)
                 .map_err(|error| WorkspaceError::Lazy(error.to_string()))?;
-            state.supports_idmap = needs_idmap && own_users::can_idmap(&self.mountpoint);
+            state.supports_idmap = needs_idmap && dedicated_uids::can_idmap(&self.mountpoint);
         }
         Ok(self.mountpoint.join(snapshot.to_string()))
     }

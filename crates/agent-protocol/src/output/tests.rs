@@ -242,9 +242,9 @@ fn reader_finds_the_next_segment_with_and_without_marks() {
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));
         assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
-        assert!(is_kept(&fd, "c").unwrap());
+        assert!(has_output(&fd, "c").unwrap());
         remove(&fd, "c").unwrap();
-        assert!(!is_kept(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
+        assert!(!has_output(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
     }
 }
 
@@ -255,7 +255,7 @@ fn remove_deletes_only_one_command() {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
         writer.write(Stream::Stdout, 0, b"a").unwrap();
     }
-    assert!(is_kept(&fd, "c").unwrap());
+    assert!(has_output(&fd, "c").unwrap());
     remove(&fd, "c").unwrap();
-    assert!(!is_kept(&fd, "c").unwrap() && is_kept(&fd, "cc").unwrap());
+    assert!(!has_output(&fd, "c").unwrap() && has_output(&fd, "cc").unwrap());
 }

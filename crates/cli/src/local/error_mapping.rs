@@ -25,7 +25,7 @@ impl From<RuntimeError> for CommandError {
         match error {
             RuntimeError::Unavailable { .. } | RuntimeError::Isolation(_) => failed
                 .hint("a server elsewhere can run it: `workspace sandbox create --dir DIR --server URL`"),
-            RuntimeError::NoTemplate { .. } | RuntimeError::TemplateAway { .. } => {
+            RuntimeError::NoTemplate { .. } | RuntimeError::TemplateNotPresent { .. } => {
                 failed.hint("`workspace template ls` lists the templates of a server on this machine")
             }
             _ => failed.hint("nothing was changed; the system log (`dmesg`) may have details"),

@@ -45,7 +45,7 @@ pub(crate) struct PendingReply<R> {
 /// Starts a helper that runs `task` with `fds`.
 pub(crate) fn start<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<PendingReply<T::Reply>> {
     let request = encode(task)?;
-    let (mut socket, helper_socket) = UnixStream::pair().context("make a socket")?;
+    let (mut socket, helper_socket) = UnixStream::pair().context("create a socket")?;
     let all: Vec<_> = [helper_socket.as_fd()].into_iter().chain(fds.iter().copied()).collect();
     send(T::NAME, &all)?;
     drop(helper_socket);
@@ -113,7 +113,7 @@ fn forget_server(exited: &Arc<OwnedFd>) {
 fn start_server() -> Result<OwnedFd> {
     limits::raise_open_files_limit().context("raise the limit of open files")?;
     let (client, server) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .context("make a socket")?;
+        .context("create a socket")?;
     let mut command = Command::new("/proc/self/exe");
     // In its own process group: Ctrl-C at the terminal of the server must not kill work in progress.
     command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(server).process_group(0);

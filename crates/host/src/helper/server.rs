@@ -65,7 +65,7 @@ fn serve() -> Result<()> {
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
                     run(&name, reply.into(), fds);
                 }
-                // SAFETY: ends the process, without running exit handlers of the server.
+                // SAFETY: exits the process without running exit handlers of the server.
                 unsafe { libc::_exit(0) }
             }
             // The client sees its socket close.
@@ -109,6 +109,6 @@ fn run(name: &str, mut client: UnixStream, fds: Vec<OwnedFd>) {
         (Ok(_), None) => encode_reply::<()>(Err(HostError::of_kind(HostErrorKind::Protocol, "unknown task"))),
         (Ok(_), Some(handle)) => handle(&request, fds),
     };
-    // The client may have exited meanwhile.
+    // The client may have exited.
     drop(client.write_all(&reply));
 }

@@ -64,7 +64,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
     let parent = rustix::process::getpid().as_raw_nonzero().get();
     let child = {
         let _signals = BlockedSignals::new();
-        // SAFETY: the stack lives until the child has ended, and the child modifies no memory. All signals
+        // SAFETY: the stack lives until the child has exited, and the child modifies no memory. All signals
         // are blocked, so no handler of this process runs in it.
         let pid = unsafe {
             let top = stack.as_mut_ptr().add(stack.len());
@@ -82,7 +82,7 @@ fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
     Ok(namespace.into())
 }
 
-/// Entry point of the child: waits until it is killed, at the latest when its parent ends.
+/// Entry point of the child: waits until it is killed, at the latest when its parent exits.
 extern "C" fn wait_for_kill(parent: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the calls take integers and do not fail.
     unsafe {
@@ -100,7 +100,7 @@ struct IdleChild(libc::pid_t);
 impl Drop for IdleChild {
     fn drop(&mut self) {
         // SAFETY: the calls take integers, and no other thread waits for this child: without `__WALL`,
-        // `waitpid` ignores children that end without a signal.
+        // `waitpid` ignores children that exit without a signal.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             while libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL) < 0
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// UID that a sandbox may have of its own.
+    /// Dedicated UID of a sandbox.
     const OWN: u32 = 0x7800_0007;
 
     #[test]

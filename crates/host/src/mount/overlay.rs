@@ -44,8 +44,8 @@ pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Replaces the mount at the mount point. A process that opens a path below meanwhile sees the old or the new
-/// files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
+/// Replaces the mount at the mount point. A process that concurrently opens a path below sees the old or the
+/// new files; before Linux 6.7 the directory is briefly empty. Processes keep their open files and working
 /// directories in the old mount. On failure nothing is replaced.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
@@ -77,7 +77,7 @@ pub fn abandon(holder: &NamespaceHolder, at: &Path) -> Result<bool> {
 pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
     let below = match fs::canonicalize(below) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.context(format!("look at {}", below.display()))?,
+        found => found.context(format!("stat {}", below.display()))?,
     };
     match holder {
         NamespaceHolder::Machine => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),

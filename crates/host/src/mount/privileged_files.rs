@@ -1,8 +1,8 @@
 //! Opening files with the capabilities of a namespace holder.
 //!
 //! In the namespaces of a namespace holder an ordinary user has root's capabilities over their own files, and
-//! can open them whatever their mode. One helper serves all requests; a helper per file would take longer
-//! than reading the files.
+//! can open them regardless of their mode. One helper serves all requests; a helper per file would take
+//! longer than reading the files.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -109,7 +109,7 @@ impl Connection {
     fn open(holder: &NamespaceHolder) -> Result<Self> {
         let (socket, helper_socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
+                .context("create a socket")?;
         let helper = client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
         Ok(Self { socket, helper })
     }

@@ -354,7 +354,7 @@ fn protect_attributes() -> Result<()> {
         let name = entry.file_name();
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
         let is_read_only = READ_ONLY.iter().any(|path| Path::new(path) == Path::new("proc").join(&name));
-        // A process may have ended meanwhile.
+        // A process may have exited.
         if is_process || is_read_only || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;
         }

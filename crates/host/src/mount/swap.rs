@@ -33,11 +33,11 @@ use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
 use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
+use crate::sandbox::dedicated_uids;
 use crate::sandbox::layout::WORKSPACE;
-use crate::sandbox::own_users;
 
-/// Time that the kernel may take to close the files of processes that have just ended. They are not listed in
-/// `/proc` any more by then.
+/// Timeout for the kernel to close the files of processes that have just exited. They are no longer listed in
+/// `/proc` by then.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Time in which a helper succeeds, or has changed nothing. It is less than half of the timeout of the
@@ -50,7 +50,7 @@ pub(crate) struct Request {
     holder: NamespaceHolder,
     process: Process,
     workspace: PathBuf,
-    /// UID of the sandbox on the host, if it has one of its own.
+    /// Dedicated host UID of the sandbox, if it has one.
     user: Option<u32>,
     /// Time of the monotonic clock after which nothing may be changed.
     deadline: Duration,
@@ -73,7 +73,7 @@ pub enum SwapStep {
 /// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
 /// first process.
 pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = own_users::of(process)?;
+    let user = dedicated_uids::uid_of(process)?;
     chown_to_sandbox(holder, workspace, user)?;
     replace(holder, process, workspace, user)
 }
@@ -87,7 +87,7 @@ pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace
 /// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
 /// workspace of the sandbox afterwards.
 pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
-    let user = own_users::of(process)?;
+    let user = dedicated_uids::uid_of(process)?;
     client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
 }
 
@@ -119,7 +119,7 @@ pub fn swap_killed(
     workspace: &Path,
     after: SwapStep,
 ) -> Result<()> {
-    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
 }
 
@@ -131,7 +131,7 @@ pub fn swap_stalled(
     workspace: &Path,
     (limit, after): (Duration, Option<SwapStep>),
 ) -> Result<()> {
-    let request = Request::new(holder, process, workspace, own_users::of(process)?);
+    let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
     client::call(&SwapTask(request), &[])
 }
@@ -219,7 +219,7 @@ fn run(request: &Request) -> Result<()> {
     request.after(SwapStep::Closed);
     let swapped = exchange(request, old.as_fd(), new.as_fd());
     if swapped.is_err() {
-        mounts::set_read_only(old.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+        mounts::set_read_only(old.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
     }
     swapped
 }
@@ -247,10 +247,11 @@ fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
 /// Finishes or reverts what a killed helper left behind. Returns whether the workspace is `new`.
 fn settle(new: BorrowedFd<'_>) -> Result<bool> {
     while workspace_mounts()? > 1 {
-        unmount(WORKSPACE, UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))?;
+        unmount(WORKSPACE, UnmountFlags::DETACH)
+            .context(format!("detach the topmost mount at {WORKSPACE}"))?;
     }
     let current = open_workspace()?;
-    mounts::set_read_only(current.as_fd(), false).context(format!("open {WORKSPACE} again"))?;
+    mounts::set_read_only(current.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
     Ok(identity(current.as_fd())? == identity(new)?)
 }
 
@@ -263,7 +264,7 @@ fn workspace_mounts() -> Result<usize> {
 
 /// Returns device and inode of a directory.
 fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    let stat = rustix::fs::fstat(directory).context(format!("look at {WORKSPACE}"))?;
+    let stat = rustix::fs::fstat(directory).context(format!("stat {WORKSPACE}"))?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
@@ -285,11 +286,11 @@ fn make_read_only() -> Result<OwnedFd> {
     }
     match closed {
         Err(error) if is_busy(&error) => Err(HostError::other(
-            "a file of the workspace is open for writing in no visible process, for instance because it was sent \
-             through a socket and not received"
+            "a file of the workspace is open for writing in no visible process; for example, its descriptor was sent \
+             over a socket and not received"
                 .to_owned(),
         )),
-        done => done.context(format!("close {WORKSPACE}")).map(|()| old),
+        closed => closed.context(format!("make {WORKSPACE} read-only")).map(|()| old),
     }
 }
 
@@ -312,15 +313,15 @@ fn exchange(request: &Request, old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Resu
 
 /// Exchanges two mounts, the new one on top of the old one. Leaves the root of this process in the workspace.
 fn pivot(old: BorrowedFd<'_>, new: BorrowedFd<'_>) -> Result<()> {
-    let go = |to| rustix::process::fchdir(to).context(format!("go to {WORKSPACE}"));
-    go(old)?;
+    let enter = |directory| rustix::process::fchdir(directory).context(format!("enter {WORKSPACE}"));
+    enter(old)?;
     rustix::process::chroot(".").context(format!("make {WORKSPACE} the root of a helper"))?;
-    go(new)?;
+    enter(new)?;
     rustix::process::pivot_root(".", ".").context(format!("replace {WORKSPACE}"))
 }
 
 /// Detaches the topmost mount, given its root.
 fn detach(mount: BorrowedFd<'_>) -> Result<()> {
-    rustix::process::fchdir(mount).context(format!("go to {WORKSPACE}"))?;
-    unmount(".", UnmountFlags::DETACH).context(format!("take away the upper {WORKSPACE}"))
+    rustix::process::fchdir(mount).context(format!("enter {WORKSPACE}"))?;
+    unmount(".", UnmountFlags::DETACH).context(format!("detach the topmost mount at {WORKSPACE}"))
 }

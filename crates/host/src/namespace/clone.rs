@@ -37,7 +37,7 @@ const STEP: u8 = 1;
 const FAILED: u8 = 2;
 
 fn pipe() -> Result<(io::PipeReader, io::PipeWriter)> {
-    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
+    let (reader, writer): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).context("create a pipe")?;
     Ok((reader.into(), writer.into()))
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn spawn(
             let mut parent = Parent { to: to_parent, from: from_parent };
             let error = work(&mut parent);
             parent.fail(&error.into());
-            // SAFETY: ends the process, without running exit handlers of the parent.
+            // SAFETY: exits the process without running exit handlers of the parent.
             unsafe { libc::_exit(1) }
         }
         pid => {
@@ -91,10 +91,10 @@ pub(crate) fn spawn(
 /// `ENOSPC` of `clone` does not mean the disk, so it must not be reported as such.
 fn explain_failure(error: io::Error) -> HostError {
     if error.kind() == io::ErrorKind::StorageFull {
-        let text = "cannot make namespaces: there are as many as there may be (sysctl user.max_*_namespaces)";
+        let text = "cannot create namespaces: the limit is reached (sysctl user.max_*_namespaces)";
         return HostError::other(text);
     }
-    HostError::System { action: "make namespaces".to_owned(), source: error }
+    HostError::System { action: "create namespaces".to_owned(), source: error }
 }
 
 impl Parent {
@@ -122,7 +122,7 @@ impl Parent {
 }
 
 impl Child {
-    /// Waits for the next step of the child. Returns false if it executed another program or ended.
+    /// Waits for the next step of the child. Returns false if it executed another program or exited.
     pub(crate) fn wait(&mut self) -> Result<bool> {
         let mut step = [0];
         match self.from.read(&mut step).context("wait for the child")? {
@@ -136,12 +136,12 @@ impl Child {
         }
     }
 
-    /// Waits for the next step of the child, and fails if it ended instead.
+    /// Waits for the next step of the child. Fails if it exited instead.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         if self.wait()? {
             Ok(())
         } else {
-            Err(HostError::of_kind(HostErrorKind::Protocol, "the child ended too early"))
+            Err(HostError::of_kind(HostErrorKind::Protocol, "the child exited unexpectedly"))
         }
     }
 
@@ -150,9 +150,9 @@ impl Child {
         self.to.write_all(&[STEP]).context("notify the child")
     }
 
-    /// Kills the child and waits for it. All processes of its PID namespace end with it.
+    /// Kills the child and waits for it. This kills all processes of its PID namespace.
     pub(crate) fn kill(&self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::empty());
     }
@@ -160,5 +160,5 @@ impl Child {
 
 /// Returns the error for a child that was killed while it sent an error.
 fn unreadable(error: &serde_json::Error) -> HostError {
-    HostError::of_kind(HostErrorKind::Protocol, format!("the child ended too early: {error}"))
+    HostError::of_kind(HostErrorKind::Protocol, format!("the child exited unexpectedly: {error}"))
 }

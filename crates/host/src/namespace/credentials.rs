@@ -31,7 +31,7 @@ pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Res
     // Changing credentials resets the parent death signal.
     kill_on_parent_exit();
     if rustix::process::getppid() != parent {
-        return Err(crate::error::HostError::other("the server has ended"));
+        return Err(crate::error::HostError::other("the server has exited"));
     }
     made
 }

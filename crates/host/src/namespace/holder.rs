@@ -134,11 +134,11 @@ fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::c
     // SAFETY: nothing uses this copy of the descriptor. If it stayed open, the file would stay locked.
     unsafe { libc::close(lock.as_raw_fd()) };
     parent.wait()?;
-    // Mounts of the host propagate into the namespace, but not the other way round.
+    // Mounts of the host propagate into the namespace, but not vice versa.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("make the mounts of the holder private")?;
     // Leaves the process group that is killed with the server.
-    setsid().context("begin a session")?;
+    setsid().context("create a session")?;
     detach_stdio()?;
     parent.notify()?;
     parent.wait()?;

@@ -49,8 +49,8 @@ pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
 /// The kernel counts resources of a user namespace (inotify, pending signals, message queues, locked memory,
 /// namespaces) for its owner as well, with one limit per owner. If root owned all of them, sandboxes would
 /// compete with each other and with the host. No file belongs to such an id, and no process runs as one. It
-/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a UID of its `own` has an
-/// owner of its own; other sandboxes whose hashes collide share the limits.
+/// is derived from the sandbox's id, so it need not be recorded. A sandbox with a dedicated UID (`own`) has
+/// its own owner; other sandboxes whose hashes collide share the limits.
 pub(crate) fn namespace_owner(holder: &NamespaceHolder, sandbox: &str, own: Option<u32>) -> Option<u32> {
     let exists = || {
         let last = FIRST_OWNER + (OWNER_COUNT - 1);

@@ -4,17 +4,17 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv4Net;
 
-/// Error of parsing a range of addresses.
+/// Error of parsing an address range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
     /// An IPv6 range. Sandboxes have no IPv6.
-    #[error("`{0}` is IPv6; sandboxes reach IPv4 only")]
+    #[error("`{0}` is IPv6; sandboxes support IPv4 only")]
     Version(String),
     /// Not a range of addresses.
-    #[error("`{0}` is no range of IPv4 addresses such as 10.1.0.0/16")]
+    #[error("`{0}` is not an IPv4 range such as 10.1.0.0/16")]
     Form(String),
-    /// Some bits after the prefix are not zero, so that the range may be a typo.
-    #[error("`{given}` has bits beyond its length; `{meant}` has not")]
+    /// Host bits are set, so the range may be a typo.
+    #[error("`{given}` has host bits set; did you mean `{meant}`?")]
     Bits {
         /// Text that was parsed.
         given: String,

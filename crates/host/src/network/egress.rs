@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use super::allow::Allow;
+use super::allow::AllowRule;
 
 /// Content of `/etc/resolv.conf` in a sandbox with egress.
 pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
@@ -14,7 +14,7 @@ pub const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
     /// Allow list. `None` allows everything that is not denied.
-    pub allow: Option<Vec<Allow>>,
+    pub allow: Option<Vec<AllowRule>>,
     /// Denied ranges. A more specific entry of the allow list wins.
     pub deny: Vec<Ipv4Net>,
     /// TCP ports of the host that are allowed although its addresses are denied.
@@ -28,7 +28,8 @@ pub struct Egress {
 /// Uplink: how packets leave the router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Uplink {
-    /// User-mode networking: a program opens connections on behalf of the sandbox, `pasta` or else `slirp4netns`.
+    /// User-mode networking: a program opens connections on behalf of the sandbox, `pasta` or else
+    /// `slirp4netns`.
     UserMode,
     /// The link that another runtime gave the sandbox. It is moved into the router.
     Link {

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use super::allow::Allow;
+use super::allow::AllowRule;
 use super::egress::{Egress, Uplink};
 
 /// Maximum number of addresses that are allowed because an allowed name resolves to them.
@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct EgressPolicy {
     table: BTreeMap<Ipv4Net, Verdict>,
-    /// Ranges that are denied whatever the table says: those of the host.
+    /// Ranges of the host, which are always denied, regardless of the table.
     own: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
@@ -109,10 +109,10 @@ impl EgressPolicy {
     }
 }
 
-fn addresses(allow: &Allow) -> Option<Ipv4Net> {
-    match allow {
-        Allow::Addresses(cidr) => Some(*cidr),
-        Allow::Names(_) => None,
+fn addresses(rule: &AllowRule) -> Option<Ipv4Net> {
+    match rule {
+        AllowRule::Addresses(cidr) => Some(*cidr),
+        AllowRule::Host(_) => None,
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder
 fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let [to, from] = parent.fds();
     close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
-    rustix::process::setsid().context("begin a session")?;
+    rustix::process::setsid().context("create a session")?;
     rustix::thread::set_name(c"network-daemon").context("set the process name")?;
     detach_stdio()?;
     // Opened before the addresses are read, so that no change in between is missed.
@@ -172,7 +172,7 @@ fn close_fds_except(kept: &[RawFd]) -> io::Result<()> {
     let kept: BTreeSet<RawFd> = kept.iter().copied().collect();
     let mut next = 3;
     let close = |first: RawFd, last: libc::c_uint| {
-        // SAFETY: nothing in this process uses these file descriptors any more.
+        // SAFETY: nothing in this process uses these file descriptors from here on.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, last, 0) };
         if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };

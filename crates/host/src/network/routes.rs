@@ -19,18 +19,19 @@ pub(super) const UPLINK_LINK: &str = "outside";
 /// Name of the link to the router, in the sandbox.
 const GUEST_LINK: &str = "eth0";
 
-/// Network between sandbox, router and uplink. No host has an address in it: it was that of 6to4 relays.
+/// Network between sandbox, router and uplink. It is not used on the internet: it was reserved for 6to4
+/// relays.
 pub(super) const ROUTER_NETWORK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 88, 99, 0), 24);
 /// Address of the router on the link to the sandbox.
 const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
-/// Address of the uplink program; `slirp4netns` takes the second one of its network.
+/// Address of the uplink program; `slirp4netns` always uses the second address of its network.
 pub(super) const UPLINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 2);
-/// Address of the sandbox, where no other runtime gave it one.
+/// Address of the sandbox, unless another runtime assigned one.
 pub(super) const SANDBOX_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 100);
 /// MTU: the maximum of the uplink programs, because few large packets are faster than many small ones.
 pub(super) const MTU: u32 = 65_520;
 
-/// One of the two namespaces in which the policy is enforced.
+/// Network namespace in which the policy is enforced.
 #[derive(Debug)]
 struct Side {
     netlink: Netlink,
@@ -67,7 +68,7 @@ pub(super) fn connect_sandbox(router: &Router, uplink: &Uplink) -> Result<()> {
     prepare(&router.sandbox, GUEST_LINK, (address, AddressScope::Universe), &change).map(|_| ())
 }
 
-/// Moves the link that another runtime gave the sandbox into the router.
+/// Moves the link that another runtime created for the sandbox into the router.
 fn take_link(router: &Router, name: &str) -> Result<()> {
     let link = link_index(&router.sandbox, name)?;
     let taken = LinkChange {
@@ -78,7 +79,7 @@ fn take_link(router: &Router, name: &str) -> Result<()> {
     router.sandbox.change_link(link, &taken).context("move the link of the sandbox into the router")
 }
 
-/// Gives a link its address and brings it up. Returns its index.
+/// Assigns an address to a link and brings it up. Returns its index.
 fn prepare(
     netlink: &Netlink,
     name: &str,
@@ -86,14 +87,14 @@ fn prepare(
     change: &LinkChange<'_>,
 ) -> Result<u32> {
     let link = link_index(netlink, name)?;
-    netlink.disable_ipv6(link).context(format!("keep IPv6 from the link `{name}`"))?;
-    netlink.add_address(link, address, scope).context(format!("give the link `{name}` an address"))?;
-    netlink.change_link(link, change).context(format!("start the link `{name}`"))?;
+    netlink.disable_ipv6(link).context(format!("disable IPv6 on the link `{name}`"))?;
+    netlink.add_address(link, address, scope).context(format!("add an address to the link `{name}`"))?;
+    netlink.change_link(link, change).context(format!("bring up the link `{name}`"))?;
     Ok(link)
 }
 
 fn link_index(netlink: &Netlink, name: &str) -> Result<u32> {
-    let found = netlink.link_index(name).context(format!("look for the link `{name}`"))?;
+    let found = netlink.link_index(name).context(format!("find the link `{name}`"))?;
     found.ok_or_else(|| HostError::other(format!("there is no link `{name}`")))
 }
 
@@ -128,7 +129,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Allows one TCP port of the host, whatever the verdict on its address.
+    /// Allows one TCP port of the host, regardless of the verdict on its address.
     pub(super) fn add_exception_route(&self, to: SocketAddrV4) -> io::Result<()> {
         for side in [&self.router, &self.sandbox] {
             side.netlink.set_route(Table::Exceptions, Ipv4Net::from(*to.ip()), side.gateway)?;

@@ -1,7 +1,7 @@
 //! The uplink program, which opens connections on the host on behalf of a sandbox.
 //!
 //! It runs in the network namespace of the host, with other namespaces of its own and without capabilities on
-//! the host, and ends with the network daemon.
+//! the host, and exits with the network daemon.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -61,11 +61,9 @@ fn check_tun() -> std::result::Result<(), String> {
     };
     opened.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!(
-                "{TUN} cannot be opened by this user: `chmod 0666 {TUN}` lets everybody, as most systems do"
-            )
+            format!("this user cannot open {TUN}; allow it with `chmod 0666 {TUN}`, the mode on most systems")
         }
-        _ => format!("{TUN} cannot be used ({error}): `modprobe tun` makes it"),
+        _ => format!("cannot use {TUN} ({error}); load it with `modprobe tun`"),
     })
 }
 
@@ -85,13 +83,13 @@ impl Program {
             None => "neither pasta nor slirp4netns is installed; install one (the package passt has pasta)"
                 .to_owned(),
             Some(_) => {
-                "pasta is from before August 2024 and damages data; install a newer one, or slirp4netns"
+                "pasta is older than August 2024 and corrupts data; install a newer version, or slirp4netns"
                     .to_owned()
             }
         })
     }
 
-    /// Builds the command. It maps neither ports of the host into the sandbox nor the other way round.
+    /// Builds the command. It forwards no ports between host and sandbox.
     fn command(&self, namespace: &str) -> Command {
         let bits = ROUTER_NETWORK.prefix_len();
         let (program, args) = match self {
@@ -166,14 +164,15 @@ impl UplinkProcess {
         while self.child.wait()? {}
         let began = Instant::now();
         loop {
-            let found = router.netlink.link_index(UPLINK_LINK).context("look for the uplink")?;
+            let found = router.netlink.link_index(UPLINK_LINK).context("find the uplink")?;
             if found.is_some() {
                 return Ok(());
             }
             let ended = waitpid(Some(self.child.pid), WaitOptions::NOHANG).context("wait for a program")?;
             if ended.is_some() || began.elapsed() > LINK_TIMEOUT {
-                let (why, stderr) = (if ended.is_some() { "ended" } else { "makes no link" }, self.stderr());
-                return Err(HostError::other(format!("{program:?}, the uplink, {why}: {stderr}")));
+                let (why, stderr) =
+                    (if ended.is_some() { "exited" } else { "did not create a link" }, self.stderr());
+                return Err(HostError::other(format!("the uplink program {program:?} {why}: {stderr}")));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -218,7 +217,7 @@ fn exec_program(
         // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
         // device.
         if id_map::is_initial_user_namespace() {
-            bind_tun().context(format!("show a program {TUN}"))?;
+            bind_tun().context(format!("bind {TUN} for the uplink program"))?;
         }
         let users = sandbox_ids::ids_of(holder);
         move_into_link_name_space(router.users.as_fd(), Some(LinkNameSpaceType::User))

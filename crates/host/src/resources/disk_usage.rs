@@ -22,7 +22,7 @@ pub const ENTRY_MIN: u64 = 4096;
 pub struct Bounds {
     /// Time limit.
     pub time: Duration,
-    /// Number of bytes at which it ends.
+    /// Number of bytes at which it stops.
     pub bytes: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Usage {
     pub bytes: u64,
     /// Number of files, directories and other entries.
     pub files: u64,
-    /// True if the walk ended at a bound, so that there may be more.
+    /// True if the walk stopped at a bound, so the usage may be higher.
     pub at_least: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct MeasureTask {
     bounds: Bounds,
 }
 
-/// Measures everything below a directory, even if it changes meanwhile. Symlinks are not followed.
+/// Measures everything below a directory, even if it changes concurrently. Symlinks are not followed.
 /// Directories that an ordinary user may not read are measured with the capabilities of the holder.
 pub fn measure(holder: &NamespaceHolder, path: &Path) -> Usage {
     measure_within(holder, path, Bounds::NONE)
@@ -115,7 +115,7 @@ fn walk(path: &Path, bounds: Bounds) -> (Usage, bool) {
     (usage, is_whole)
 }
 
-/// Directory that is still to be read. It has no path of its own, because there may be a million of them and
+/// Directory that is still to be read. It does not store its path, because there may be a million of them and
 /// paths can be long.
 struct PendingDirectory {
     /// Length of the parent's path, with the slash.

@@ -51,8 +51,8 @@ pub fn freeze_group(id: &str, process: &Process, record: &Path) -> Result<Option
     Ok(Some(Frozen { method: FreezeMethod::Cgroup, processes: Some(frozen) }))
 }
 
-/// Resumes all processes after a failed freeze. If the sandbox was thawed meanwhile, they already run, and a
-/// record that exists now belongs to another freeze.
+/// Resumes all processes after a failed freeze. If the sandbox was concurrently thawed, they already run, and
+/// a record that exists now belongs to another freeze.
 fn undo(error: HostError, record: &Path) -> HostError {
     if matches!(error, HostError::Thawed) {
         return error;

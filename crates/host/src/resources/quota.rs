@@ -54,14 +54,14 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     let no_quota =
         |reason: &str| HostError::NoQuota { directory: directory.to_owned(), reason: reason.to_owned() };
     if !rustix::process::geteuid().is_root() {
-        return Err(no_quota("only the superuser may set them"));
+        return Err(no_quota("only root can set quotas"));
     }
     let file = open(directory).context(opening(directory))?;
     if !is_enforced(&file) {
-        return Err(no_quota("its filesystem keeps none: it needs the mount option prjquota"));
+        return Err(no_quota("its filesystem has no project quotas; mount it with the option prjquota"));
     }
     let project = match project(&file).context("read a project id")? {
-        0 => assign_project(&file).context(format!("take {} into a project", directory.display()))?,
+        0 => assign_project(&file).context(format!("assign a project id to {}", directory.display()))?,
         id if id >= FIRST_PROJECT => id,
         _ => return Err(no_quota("it belongs to another project")),
     };

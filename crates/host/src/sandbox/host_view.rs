@@ -142,7 +142,7 @@ impl HostView {
     pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<RunningProgram> {
         let (control, helper_control) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .context("make a socket")?;
+                .context("create a socket")?;
         let [input, output, errors] = stdio;
         let helper = client::start(self, &[helper_control.as_fd(), input, output, errors])?;
         drop(helper_control);
@@ -150,7 +150,7 @@ impl HostView {
         let event = receive(control.as_fd()).context("receive an event of the sandbox")?;
         match event.ok_or_else(HostError::sandbox_ended)? {
             (Event::Started, descriptors) => {
-                // The program may have exited meanwhile.
+                // The program may have exited.
                 let mut descriptors = descriptors.into_iter();
                 let process = descriptors.next().ok_or_else(HostError::sandbox_ended)?;
                 Ok(RunningProgram { control, process, terminal: descriptors.next(), missing })
@@ -192,7 +192,7 @@ impl RunningProgram {
         loop {
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
                 Err(Errno::INTR) => {}
-                done => return done.map(drop).context("wait for the sandbox"),
+                waited => return waited.map(drop).context("wait for the sandbox"),
             }
         }
     }

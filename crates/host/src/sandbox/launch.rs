@@ -33,8 +33,8 @@ use crate::network::network_daemon;
 use crate::process::Process;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, Missing};
+use crate::sandbox::dedicated_uids;
 pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
-use crate::sandbox::own_users;
 use crate::sandbox::sandbox_init::{AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD};
 use crate::sandbox::seccomp::Filters;
 
@@ -50,14 +50,14 @@ pub enum Template {
 /// Parameters of a launch.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Namespaces in which mounts are made.
+    /// Namespaces in which mounts are created.
     pub holder: &'a NamespaceHolder,
     /// Id of the sandbox, also its host name.
     pub id: &'a str,
     /// Program of the guest agent.
     pub agent: &'a Path,
-    /// UID on the host that the sandbox runs as ([`OwnUsers`](crate::own_users::OwnUsers)). `None` for the
-    /// UID that all sandboxes share.
+    /// UID on the host that the sandbox runs as ([`DedicatedUids`](crate::dedicated_uids::DedicatedUids)).
+    /// `None` for the UID that all sandboxes share.
     pub user: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
@@ -129,7 +129,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;
     let log = File::options().create(true).append(true).open(launch.log);
     let log = log.context(format!("open {}", launch.log.display()))?;
-    let (token, mut writer) = io::pipe().context("make a pipe")?;
+    let (token, mut writer) = io::pipe().context("create a pipe")?;
     writer.write_all(launch.token).context("pass the token")?;
     drop(writer);
     let descriptors = [agent.as_fd(), token.as_fd(), output.as_fd(), log.as_fd()];
@@ -173,7 +173,7 @@ fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
     if Process::read(process_file)?.is_some_and(|former| former.is_running()) {
         return Err(HostError::of_kind(
             HostErrorKind::Conflict,
-            format!("the sandbox recorded at {} still runs", process_file.display()),
+            format!("the sandbox recorded at {} is still running", process_file.display()),
         ));
     }
     remove(process_file)?;
@@ -275,7 +275,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 
 /// Sets up the sandbox from outside while the init process starts.
 fn set_up(child: &mut Child, task: &LaunchTask, mounts: Vec<(OwnedFd, &str)>) -> Result<Process> {
-    let users = own_users::id_map_of(ids_of(&task.holder), task.user);
+    let users = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
     let identity = Process::of(child.pid)?;
     id_map::write(child.pid, &users, &users)?;
     child.notify()?;

@@ -56,7 +56,7 @@ fn namespaces(holder: &NamespaceHolder) -> Result<()> {
     let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
     holder.join().map_err(refused)?;
     let mut child = clone::spawn(NAMESPACES, None, |parent| match mount_inside(parent) {
-        Ok(()) => HostError::other("nothing more to do"),
+        Ok(()) => HostError::other("the probe succeeded"),
         Err(error) => error,
     })
     .map_err(explain_refusal)?;

@@ -71,7 +71,7 @@ impl SandboxInit<'_> {
         }
         .build()?;
         rustix::system::sethostname(id.as_bytes()).context("set the host name")?;
-        start_loopback().context("start the loopback network")?;
+        start_loopback().context("bring up the loopback interface")?;
         parent.notify()?;
         parent.wait()?;
         self.set_rlimits().context("set limits")?;

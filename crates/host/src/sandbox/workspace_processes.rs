@@ -1,10 +1,10 @@
-//! Processes that use the workspace of a sandbox: with an open file, a working directory or a program in it.
-//! They would keep the old workspace if it were replaced. Processes whose working directory is the root of
-//! the workspace are moved with it, see [`swap`](crate::swap()).
+//! Processes that use the workspace of a sandbox: they have an open file, a working directory or a running
+//! executable in it. They would keep the old workspace if it were replaced. Processes whose working directory
+//! is the root of the workspace are moved to the new one, see [`swap`](crate::swap()).
 //!
-//! A helper inspects them from the mount namespace of the sandbox, whose `/proc` lists the processes inside
-//! only. Use is determined by mount, not by path, except for memory mappings: only root can see the mount of
-//! a mapping.
+//! A helper inspects them from the mount namespace of the sandbox, whose `/proc` lists only the processes
+//! inside. Uses are identified by mount, not by path, except for memory mappings: only root can see the mount
+//! of a mapping.
 
 mod scan;
 
@@ -25,10 +25,10 @@ use crate::process::Process;
 pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
 use scan::FoundProcess;
 
-/// Time that killed processes may take to exit.
+/// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that killed processes may take to exit if only bound processes are terminated. It is shorter, because
-/// new ones may keep appearing, and the caller scans again while the sandbox is frozen.
+/// Timeout for killed processes to exit with [`ProcessScope::Bound`]. It is shorter, because new processes
+/// may keep appearing, and the caller scans again while the sandbox is frozen.
 const BOUND_KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// First interval between two scans; it doubles up to [`POLL_INTERVAL_MAX`].
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -121,7 +121,7 @@ fn terminate_all(grace: Duration, scope: ProcessScope) -> Result<Vec<WorkspacePr
     let kill_time = Instant::now() + grace;
     let deadline = kill_time + if scope == ProcessScope::Bound { BOUND_KILL_TIMEOUT } else { KILL_TIMEOUT };
     let mut terminated: Vec<(WorkspaceProcess, u64)> = Vec::new();
-    let mut pause = POLL_INTERVAL_MIN;
+    let mut interval = POLL_INTERVAL_MIN;
     loop {
         let remaining = scan::scan(scope)?;
         let is_overdue = Instant::now() > deadline;
@@ -130,7 +130,7 @@ fn terminate_all(grace: Duration, scope: ProcessScope) -> Result<Vec<WorkspacePr
         }
         if is_overdue {
             let pids: Vec<_> = remaining.iter().map(|found| found.process.pid.to_string()).collect();
-            let text = format!("processes that use the workspace do not end: {}", pids.join(", "));
+            let text = format!("processes that use the workspace did not exit: {}", pids.join(", "));
             return Err(HostError::of_kind(HostErrorKind::TimedOut, text));
         }
         for found in &remaining {
@@ -147,8 +147,8 @@ fn terminate_all(grace: Duration, scope: ProcessScope) -> Result<Vec<WorkspacePr
                 send(found, Signal::CONT)?;
             }
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(POLL_INTERVAL_MAX);
+        std::thread::sleep(interval);
+        interval = (interval * 2).min(POLL_INTERVAL_MAX);
     }
 }
 

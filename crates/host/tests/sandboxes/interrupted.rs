@@ -36,7 +36,7 @@ fn a_running_sandbox_is_not_launched_again() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let again = home.try_launch(|_| {}).unwrap_err();
-    assert!(again.to_string().contains("still runs"), "{again}");
+    assert!(again.to_string().contains("still running"), "{again}");
     assert!(sandbox.process.is_running());
     assert!(Process::read(&home.path("process")).unwrap().is_some());
 }

@@ -3,6 +3,7 @@
 //! This program is started again as helper server and as guest, so it has a `main` of its own.
 
 mod bounds;
+mod dedicated_uids;
 mod egress;
 mod frozen;
 mod guest;
@@ -12,7 +13,6 @@ mod interrupted;
 mod launcher;
 mod limits;
 mod overlays;
-mod own_users;
 mod quota;
 mod swapped;
 mod template;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     if let Some(code) = egress::run() {
         return code;
     }
-    if let Some(code) = own_users::run() {
+    if let Some(code) = dedicated_uids::run() {
         return code;
     }
     if let Some(code) = overlays::run() {
@@ -74,7 +74,7 @@ fn all() -> Vec<Trial> {
     trials.extend(holders::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
-    trials.extend(own_users::trials());
+    trials.extend(dedicated_uids::trials());
     trials.extend(quota::trials());
     trials.extend(swapped::trials());
     trials.extend(template::trials());

@@ -13,12 +13,12 @@ use crate::command::running::{CommandReservation, End, Progress, RunningCommand}
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
 
-/// Time between two checks whether a sandbox is still frozen, when the time of a command is over.
+/// Interval at which the server checks whether a sandbox is still frozen after the timeout of a command.
 const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl SandboxHandle {
-    /// Tells the agent to start a command. It is known before the agent can answer, and takes the slot that
-    /// was reserved.
+    /// Sends the request to start a command. The command is added before the agent can respond, in the slot
+    /// that was reserved.
     pub(crate) async fn start_command(
         &self,
         id: &str,
@@ -47,7 +47,7 @@ impl SandboxHandle {
             changed = progress.changed() => Ok(changed.is_ok()),
             error = self.guest.wait_for_loss() => Err(error),
             () = self.wait_until_overdue(command) => {
-                let reason = format!("it did not tell how command `{}` ended, whose time is over", command.id);
+                let reason = format!("it did not report the exit of timed-out command `{}`", command.id);
                 Err(self.guest.lost_error(&reason))
             }
         }
@@ -76,7 +76,7 @@ impl SandboxHandle {
         let taken = command.read_offset();
         if taken > 0 {
             let request = OutputTaken { command_id: command.id.clone(), taken };
-            // An agent that is away is told when it is back.
+            // A disconnected agent gets it when it reconnects.
             drop(self.guest.send(ServerPayload::OutputTaken(request)).await);
         }
     }
@@ -100,7 +100,7 @@ impl SandboxHandle {
             }
             let delivered = self.deliver(&command, piece, timeout, &request).await;
             delivered.map_err(|error| match error {
-                // Earlier pieces came.
+                // Earlier pieces arrived.
                 SandboxError::AgentAway { .. } if n > 0 => SandboxError::InputLost { id: id.to_owned() },
                 other => other,
             })?;
@@ -130,7 +130,7 @@ impl SandboxHandle {
                 return Err(error());
             }
             let position = command.input.position();
-            // If the stream is lost, the agent says when it is back whether the piece came.
+            // If the stream was closed, the agent reports on the next one whether the piece arrived.
             let sent = self.guest.send_on(&stream, request(left.to_vec())).await;
             if !stream.confirms_input {
                 return sent;

@@ -45,7 +45,7 @@ pub(crate) struct InputPosition {
 pub(crate) enum Arrival {
     /// The agent received it.
     All,
-    /// The command takes no more input.
+    /// The command does not accept more input.
     Closed,
     /// The agent reconnected, and this number of bytes was lost.
     Lost(usize),
@@ -54,7 +54,7 @@ pub(crate) enum Arrival {
 /// Reason why no input can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoInput {
-    /// The command takes no input, or no more.
+    /// The command does not accept input, or its input is closed.
     Closed,
     /// The command has not read earlier input.
     Full,
@@ -85,7 +85,7 @@ impl Input {
             if counters.closed {
                 done = Some(Err(NoInput::Closed));
             } else if counters.sent.saturating_sub(counters.taken) + size <= WINDOW {
-                // An agent may have confirmed more than can be counters.
+                // Saturates, because the agent may report any number.
                 counters.sent = counters.sent.saturating_add(size);
                 done = Some(Ok(()));
             }

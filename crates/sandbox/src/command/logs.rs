@@ -60,7 +60,7 @@ impl Service {
         stop.disarm();
         match read.map_err(io::Error::other).flatten() {
             Err(error) if Cancelled::is_cause_of(&error) => Err(SandboxError::Cancelled),
-            read => read.context(|| "read what commands printed".to_owned()),
+            read => read.context(|| "read the output of commands".to_owned()),
         }
     }
 }
@@ -138,7 +138,7 @@ impl NewestOutput {
         }
         let (start, bytes) = reserved?;
         self.left = self.left.saturating_sub(bytes);
-        // Output before it is not read, or not kept any more.
+        // Output before it is not read, or no longer kept.
         self.truncated |= start > 0;
         // An empty segment may be written to.
         Some((start, bytes.max(1)))

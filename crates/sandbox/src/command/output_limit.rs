@@ -1,4 +1,4 @@
-//! Limit of the output that is kept of all commands of a sandbox.
+//! Limit on the retained output of all commands of a sandbox.
 //!
 //! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
 //! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk
@@ -40,7 +40,7 @@ impl Service {
         let measure = move || {
             for (dir, handle) in outputs {
                 if let Err(error) = handle.output.measure(&dir) {
-                    tracing::warn!(sandbox = handle.id, %error, "failed to measure the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to measure retained output");
                 }
             }
         };
@@ -74,7 +74,7 @@ impl Service {
                 Ok(kept) => handle.output.end(Some(kept)),
                 Err(error) => {
                     handle.output.end(None);
-                    tracing::warn!(sandbox = handle.id, %error, "failed to limit the output that is kept");
+                    tracing::warn!(sandbox = handle.id, %error, "failed to limit retained output");
                 }
             }
         });

@@ -20,7 +20,7 @@ use crate::command::running::RunningCommand;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Bytes that are kept at least, as by agents that write files themselves.
+/// Minimum bytes that are kept, the same as by agents that write files themselves.
 pub(crate) const KEPT_MIN: u64 = 512 << 10;
 
 /// A piece of output that an agent sent.
@@ -102,7 +102,7 @@ impl Service {
             tracing::warn!(sandbox = handle.id, command = id, %error, "failed to store output");
         }
         let confirmation = OutputStored { command_id: id, stored };
-        // A disconnected agent asks how much is stored when it is back.
+        // A disconnected agent gets the stored offset when it reconnects.
         drop(handle.guest.send(ServerPayload::OutputStored(confirmation)).await);
     }
 
@@ -115,7 +115,7 @@ impl Service {
         {
             Ok(started) => started.into_iter().collect(),
             Err(error) => {
-                // Better one command too many than a running one that is never reported again.
+                // If unsure, the command stays: a running one would never be reported again.
                 return tracing::error!(sandbox = handle.id, %error, "failed to list the commands of a sandbox");
             }
         };
@@ -183,7 +183,7 @@ impl Service {
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened
             .map_err(|error| {
-                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open the files of output");
+                tracing::error!(sandbox = handle.id, command = id, %error, "failed to open output files");
             })
             .ok()
     }

@@ -36,7 +36,7 @@ impl Service {
 }
 
 async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
-    let action = "remove what commands printed";
+    let action = "remove the output of commands";
     let work = move || -> std::io::Result<()> {
         commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
     };

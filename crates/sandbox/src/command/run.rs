@@ -29,23 +29,23 @@ use crate::service::Service;
 
 const WORKSPACE: &str = "/workspace";
 const COMMAND_MAX: usize = 1 << 20;
-/// Time limit for a command to read its input.
+/// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<i32> = 1..=64;
 /// Prefix of the ids of commands.
 pub(crate) const COMMAND: &str = "cmd";
 
-/// A command to run.
+/// Parameters of a new command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunRequest {
-    /// A line for `/bin/sh`.
+    /// Command line for `/bin/sh`.
     pub command: String,
-    /// Working directory; `/workspace` if there is none.
+    /// Working directory; `/workspace` by default.
     pub cwd: Option<String>,
     /// Environment variables in addition to those of the sandbox.
     pub envs: BTreeMap<String, String>,
-    /// Time limit. Zero for none, `None` for the default.
+    /// Timeout. Zero for none, `None` for the default.
     pub timeout: Option<Duration>,
     /// Keeps standard input open; otherwise it is empty.
     pub stdin: bool,
@@ -70,9 +70,9 @@ impl CommandHandle {
         Self { id, dir, progress, running: Some((handle.clone(), running.clone())) }
     }
 
-    /// Makes the handle of a command that the catalog lists as ended.
+    /// Creates the handle of a command that the catalog lists as ended.
     fn ended(dir: SandboxDir, command: &Command) -> Self {
-        let lost = || "it was lost with its sandbox, or could not be run".to_owned();
+        let lost = || "it was lost with its sandbox, or could not be started".to_owned();
         let end = End {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
@@ -84,7 +84,7 @@ impl CommandHandle {
 
     /// Reads its output from offset `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
-        if self.running.is_none() && self.has_exited() && !output::is_kept(&self.dir, &self.id).await? {
+        if self.running.is_none() && self.has_exited() && !output::has_output(&self.dir, &self.id).await? {
             return Err(SandboxError::OutputGone { id: self.id.clone() });
         }
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
@@ -101,7 +101,7 @@ impl CommandHandle {
             if let Some(end) = self.progress.borrow_and_update().end.clone() {
                 return Ok(end);
             }
-            // The end of a command that has ended is there already.
+            // The end of an ended command is already known.
             let Some((handle, running)) = &self.running else { return Ok(End::default()) };
             if !handle.wait_for_progress(running, &mut self.progress).await? {
                 return Ok(End::default());
@@ -221,11 +221,11 @@ impl Service {
         begun
     }
 
-    /// Records that a command never began. Its request may be repeated.
+    /// Records that a command never started. Its request may be repeated.
     pub(crate) async fn record_never_began(&self, sandbox: &str, id: &str, end: &End) {
         self.write_end(sandbox, id, end).await;
         if let Err(error) = self.0.catalog.command_claims().release(sandbox, id).await {
-            tracing::error!(command = id, %error, "failed to release the claim of a command that never began");
+            tracing::error!(command = id, %error, "failed to release the claim of an unstarted command");
         }
     }
 
@@ -265,7 +265,7 @@ impl Service {
     /// Sends a signal to all processes of a command, also to those that outlived it.
     pub async fn kill(&self, scope: &Scope, sandbox: &str, id: &str, signal: i32) -> Result<()> {
         if !SIGNALS.contains(&signal) {
-            let message = "a number from 1 to 64 is allowed".to_owned();
+            let message = "1 to 64 are allowed".to_owned();
             return Err(SandboxError::Invalid { field: "signal", message });
         }
         let handle = match self.find_active(scope, sandbox, id).await {
@@ -336,7 +336,7 @@ impl Service {
                 return;
             }
         }
-        // A disconnected agent reports the end again when it is back.
+        // A disconnected agent reports the end again when it reconnects.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
         handle.commands.remove(id);
@@ -352,7 +352,7 @@ impl Service {
             ended_at: now(),
         };
         match self.0.catalog.commands().finish(sandbox, id, row).await {
-            // Reported twice, of a sandbox that is gone, or by an agent that has no such command.
+            // Reported twice, for a removed sandbox, or for a command that does not exist.
             Ok(()) | Err(CatalogError::Ended { .. } | CatalogError::NotFound { .. }) => true,
             Err(error) => {
                 tracing::error!(command = id, %error, "failed to record the end of a command");
@@ -362,7 +362,7 @@ impl Service {
     }
 }
 
-/// Makes the row of a command that is about to start.
+/// Creates the row of a command that is about to start.
 pub(crate) fn new_command(handle: &SandboxHandle, id: &str, command: &str, cwd: &str) -> NewCommand {
     NewCommand {
         id: id.to_owned(),

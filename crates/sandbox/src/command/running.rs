@@ -27,7 +27,7 @@ pub(crate) struct RunningCommand {
     /// Id of the stream on which this server told the agent to start the command; zero if another server did,
     /// or none yet.
     started_on: AtomicU64,
-    /// Time by which the agent must have reported its end, if it has a time limit.
+    /// Deadline for the agent to report its end, if it has a timeout.
     report_deadline: OnceLock<tokio::time::Instant>,
     progress: watch::Sender<Progress>,
     pub(crate) input: Input,
@@ -53,9 +53,9 @@ pub struct Progress {
 /// End of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// Exit code, 128 + n for a program that signal n ended.
+    /// Exit code; 128 + n if signal n killed the program.
     pub exit_code: i32,
-    /// True if it ran out of time.
+    /// True if it timed out.
     pub timed_out: bool,
     /// Reason why it could not be run, or was lost.
     pub failed: Option<String>,
@@ -80,7 +80,7 @@ impl RunningCommand {
         self.progress.subscribe()
     }
 
-    /// Sets the time by which the agent must have reported its end. The first that is set stays.
+    /// Sets the deadline for the agent to report its end, unless it is already set.
     pub(crate) fn set_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
             let _ = self.report_deadline.set(deadline);
@@ -104,7 +104,7 @@ impl RunningCommand {
         }
     }
 
-    /// Notes that it waits for its readers, before the agent reports its window.
+    /// Records that it waits for its readers, before the agent reports its window.
     pub(crate) fn set_waits_for_readers(&self) {
         self.waits_for_readers.store(true, Ordering::Relaxed);
     }
@@ -127,7 +127,7 @@ impl RunningCommand {
         if self.waits_for_readers.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
     }
 
-    /// Returns true if this server started it, and so heard of everything that it printed.
+    /// Returns true if this server started it, and so received all its reports.
     pub(crate) fn was_started_here(&self) -> bool {
         self.started_on() != 0
     }
@@ -140,7 +140,7 @@ impl RunningCommand {
         self.progress.borrow().written
     }
 
-    /// Records its progress. The first end stays; returns true for that one.
+    /// Records its progress. Only the first end is recorded; returns true for it.
     pub(crate) fn advance(&self, written: u64, end: Option<&End>) -> bool {
         let mut first_end = false;
         self.progress.send_if_modified(|progress| {
@@ -219,7 +219,7 @@ impl RunningCommands {
         // A client that repeats the request may follow it already.
         let command = commands.entry(id.to_owned()).or_insert_with(|| Arc::new(RunningCommand::new(id)));
         command.started_on.store(stream, Ordering::Relaxed);
-        // Given back under the lock, so that it is counted once.
+        // Released under the lock, so that it is counted once.
         drop(reservation);
         command.clone()
     }

@@ -3,7 +3,7 @@
 //! Each step is taken only while less space is free than [`Settings::disk_reserve`](crate::Settings):
 //!
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
-//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped for the disk the longest
+//! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
 //!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
 //! 3. If a sandbox keeps writing, a sandbox of that owner is stopped: of those that write the one that has
 //!    grown most, else the largest, but then no second one while the workspace of the first is still kept.
@@ -41,7 +41,7 @@ use choice::{SandboxUsage, Step, choose};
 const GC_INTERVAL: Duration = Duration::from_secs(600);
 /// Growth in bytes since the disk had enough space from which a sandbox counts as writing.
 const GROWTH_MIN: u64 = 1 << 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number and time limit of the scans, in one round, of workspaces in which nothing runs.
 const ENDED_SCANS: (usize, Duration) = (4, Duration::from_millis(250));
@@ -62,7 +62,7 @@ struct Scan {
 impl Service {
     /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
-        // Before the disk is checked: a scan that ends meanwhile may include the growth that fills it.
+        // Before the disk is checked: a concurrent scan may include the growth that fills it.
         let seen: Vec<_> = self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {
             seen.iter().for_each(|(found, handle)| handle.usage.set_baseline(*found));
@@ -70,7 +70,7 @@ impl Service {
         };
         self.start_gc();
         let layers = self.drop_layers();
-        // With little space left, a process that writes is faster.
+        // With little space left, a writing process could fill the disk before this finishes.
         if !short.is_severe() {
             let _ = timeout(LAYERS_WAIT, layers).await;
         }
@@ -99,12 +99,12 @@ impl Service {
         blocking(move || Shortage::at(&path, reserve)).await
     }
 
-    /// Takes a step, and returns true if it freed space. A sandbox with another operation under way cannot be
-    /// stopped now: the next step is tried.
+    /// Takes a step, and returns true if it freed space. A sandbox with another operation in progress cannot
+    /// be stopped now: the next step is tried.
     async fn take(&self, step: &Step<'_>, short: &Shortage) -> Result<bool> {
         let (id, owner) = (step.usage().id.as_str(), step.usage().owner.as_str());
         let Step::Stop { usage, reason } = step else {
-            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped for the disk");
+            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
             return match self.remove_in_time(id, Removal::All).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
@@ -147,7 +147,7 @@ impl Service {
         scans
     }
 
-    /// Scans several sandboxes at once, with a semaphore of its own: other scans may take longer than the
+    /// Scans several sandboxes at once, with its own semaphore: other scans may take longer than the
     /// disk has space.
     async fn scan_all<W>(&self, scan: impl Fn(Self, Arc<SandboxHandle>) -> W) -> Vec<Scan>
     where
@@ -207,7 +207,7 @@ impl Service {
         all
     }
 
-    /// Returns the sandboxes in which nothing runs; none if the catalog does not answer, so that others can
+    /// Returns the sandboxes in which nothing runs; none if the catalog does not respond, so that others can
     /// still be stopped.
     async fn ended_sandboxes(&self) -> Vec<Sandbox> {
         let mut ended = match self.0.catalog.sandboxes().all(&self.0.settings.server).await {
@@ -237,7 +237,8 @@ impl Service {
         }
     }
 
-    /// Begins to drop unused layers until there is enough space. The returned future ends when that is done.
+    /// Starts to drop unused layers until there is enough space. The returned future completes when that is
+    /// done.
     fn drop_layers(&self) -> impl Future<Output = ()> + use<> {
         let guard = Arc::clone(&self.0.full_disk.dropping).try_lock_owned();
         let dropping = guard.ok().map(|guard| {
@@ -258,7 +259,7 @@ impl Service {
         }
     }
 
-    /// Begins a garbage collection, unless one was begun a short while ago.
+    /// Starts a garbage collection, unless one was started recently.
     pub(crate) fn start_gc(&self) {
         {
             let mut last = self.0.full_disk.collected.lock();

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 /// Opens the workspaces of a server with the best provider that works here.
 pub(crate) async fn open(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
     let lazy = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
-    runtime.find_own_users(&settings.workspaces, &settings.sandboxes, lazy).await?;
+    runtime.find_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy).await?;
     let holder = runtime.mount_holder().await;
     let (settings, owner) = (settings.clone(), runtime.owner());
     let opened = blocking(move || -> Result<Workspaces> {
@@ -41,6 +41,6 @@ fn log_provider(workspaces: &Workspaces) {
     let chosen = workspaces.provider_selection();
     tracing::info!(provider = %chosen.kind, "chose the provider of workspaces");
     for (kind, reason) in chosen.unavailable_faster() {
-        tracing::warn!(provider = %kind, reason, "a better provider is not available");
+        tracing::warn!(provider = %kind, reason, "preferred provider is not available");
     }
 }

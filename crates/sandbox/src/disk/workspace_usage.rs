@@ -8,7 +8,7 @@ use workspace_workspace::Usage;
 use crate::clock::now;
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Maximum number of times that the time limit of a scan is doubled.
+/// Maximum number of times that the timeout of a scan is doubled.
 const TIMEOUT_DOUBLINGS: u32 = 3;
 
 /// Measurements of a workspace, and when the next scan is due.
@@ -18,7 +18,7 @@ pub(crate) struct WorkspaceUsage {
     measured: LeafMutex<Measurements>,
     /// True while the workspace is being scanned.
     is_scanned: AtomicBool,
-    /// Scans in a row that ran out of time.
+    /// Consecutive scans that timed out.
     unfinished_scans: AtomicU32,
     /// Bytes in files that are deleted and still open, at the last scan.
     deleted: AtomicU64,
@@ -121,12 +121,12 @@ impl WorkspaceUsage {
         self.deleted.load(Ordering::Relaxed)
     }
 
-    /// Records the bytes in deleted files, and returns the former value.
+    /// Records the bytes in deleted files, and returns the previous value.
     pub(crate) fn set_deleted(&self, bytes: u64) -> u64 {
         self.deleted.swap(bytes, Ordering::Relaxed)
     }
 
-    /// Begins a scan. Returns false if one is under way.
+    /// Begins a scan. Returns false if one is in progress.
     pub(crate) fn begin_scan(&self) -> bool {
         !self.is_scanned.swap(true, Ordering::SeqCst)
     }
@@ -143,13 +143,13 @@ impl WorkspaceUsage {
         *self.next_scan.lock() = Instant::now() + pause;
     }
 
-    /// Returns the time limit of the next scan, doubled for each one in a row that did not finish. Otherwise
+    /// Returns the timeout of the next scan, doubled for each consecutive one that did not finish. Otherwise
     /// the directories that are visited first would hide the rest.
     pub(crate) fn scan_timeout(&self, usual: Duration) -> Duration {
         usual * (1 << self.unfinished_scans.load(Ordering::Relaxed).min(TIMEOUT_DOUBLINGS))
     }
 
-    /// Records whether a scan came to its end.
+    /// Records whether a scan was finished.
     pub(crate) fn set_finished(&self, is_finished: bool) {
         let unfinished =
             if is_finished { 0 } else { self.unfinished_scans.load(Ordering::Relaxed).saturating_add(1) };

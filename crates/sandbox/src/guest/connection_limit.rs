@@ -51,7 +51,7 @@ enum QuotaUse {
 }
 
 impl Peer {
-    /// Makes the state of an unidentified connection.
+    /// Creates the state of an unidentified connection.
     pub(crate) fn unidentified(permit: ConnectionPermit<IpAddr>) -> Self {
         let address = Some(permit.key);
         let quota_use = LeafMutex::new(QuotaUse::Unknown { _permit: permit });

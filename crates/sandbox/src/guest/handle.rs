@@ -1,6 +1,6 @@
 //! The state that the server keeps in memory for a sandbox, beside its row in the catalog.
 //!
-//! All of it can be lost: after a restart it is made anew from the catalog, and the guest agent reports the
+//! All of it can be lost: after a restart it is rebuilt from the catalog, and the guest agent reports the
 //! rest.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) struct SandboxHandle {
     pub(crate) token_hash: String,
     /// Not set for a sandbox of the warm pool, which has no owner yet.
     assignment: OnceLock<Assignment>,
-    /// End of its life, in milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     expires_at: AtomicI64,
     /// True until the creation has finished.
     pub(crate) is_being_made: AtomicBool,
@@ -41,7 +41,7 @@ pub(crate) struct SandboxHandle {
     pub(crate) commands: RunningCommands,
     /// Disk usage of its workspace.
     pub(crate) usage: WorkspaceUsage,
-    /// Size of the output that is kept of its commands.
+    /// Size of the retained output of its commands.
     pub(crate) output: KeptOutput,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
@@ -73,7 +73,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Makes the handle of a sandbox that is in the catalog.
+    /// Creates the handle of a sandbox that is in the catalog.
     pub(crate) fn of(sandbox: &Sandbox, dir: SandboxDir, config: &Config) -> Self {
         let handle = Self::new(&sandbox.id, dir, &sandbox.token_hash);
         handle.assign(&sandbox.owner, sandbox.expires_at, config);
@@ -83,7 +83,7 @@ impl SandboxHandle {
         handle
     }
 
-    /// Gives a sandbox of the warm pool to an owner. The first assignment stays.
+    /// Assigns a sandbox of the warm pool to an owner. Does nothing if it is already assigned.
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
         let assignment = Assignment { owner: owner.to_owned(), envs: config.envs.clone(), disk: config.disk };
@@ -118,7 +118,7 @@ impl SandboxHandle {
         self.tasks.lock().push(task);
     }
 
-    /// Ends its tasks, so that no agent can connect any more, and closes the connection.
+    /// Aborts its tasks, so that no agent can connect, and closes the connection.
     pub(crate) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();

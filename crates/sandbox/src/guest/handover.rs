@@ -17,8 +17,8 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::sandbox_dir::{START_SOCKET, SandboxDir};
 
-/// A closed connection is an error, no signal. Where there is no such flag, programs in Rust ignore the
-/// signal.
+/// Makes a closed connection an error instead of a signal. On systems without this flag, Rust programs ignore
+/// the signal.
 #[cfg(target_os = "linux")]
 const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(not(target_os = "linux"))]
@@ -40,7 +40,7 @@ impl Handover {
         Ok(Self { listener, output, socket: dir.sockets().join(START_SOCKET) })
     }
 
-    /// Waits for the first connection. The agent runs nothing until it got its data.
+    /// Waits for the first connection. The agent runs nothing until it has received its parameters.
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
@@ -58,7 +58,7 @@ impl Handover {
             let mut control = SendAncillaryBuffer::new(&mut space);
             let descriptors = [self.output.as_fd()];
             if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-                return Err(io::Error::other("no room for a descriptor"));
+                return Err(io::Error::other("too many file descriptors for one message"));
             }
             Ok(sendmsg(guest, &[IoSlice::new(bytes)], &mut control, NO_SIGNAL)?)
         };
@@ -68,7 +68,7 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // With the whole directory it may be gone already.
+        // It may have been removed with the whole directory.
         let _ = std::fs::remove_file(&self.socket);
     }
 }

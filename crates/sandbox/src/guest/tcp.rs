@@ -94,7 +94,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
                 Some(permit) => {
                     tokio::spawn(shake_hands(stream, permit, tls.clone(), sender.clone()));
                 }
-                None => tracing::debug!(%peer, "refused a guest agent: too many unidentified connections"),
+                None => tracing::debug!(%peer, "rejected a guest agent: too many unidentified connections"),
             },
             // Perhaps out of file descriptors; the agent retries.
             Err(error) => {

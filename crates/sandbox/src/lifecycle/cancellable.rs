@@ -1,6 +1,6 @@
 //! Operations that are cancelled when their request is dropped.
 //!
-//! An operation runs in a task of its own, so that it always thaws the sandbox and undoes partial work. It
+//! An operation runs in its own task, so that it always thaws the sandbox and undoes partial work. It
 //! polls a [`Cancel`], which is set when the future of its request is dropped and when the service is closed.
 
 use std::sync::Arc;

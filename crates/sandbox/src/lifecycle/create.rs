@@ -45,7 +45,7 @@ pub struct Creator {
 }
 
 impl Service {
-    /// Creates a sandbox and waits until it runs. The creation goes on when this future is dropped.
+    /// Creates a sandbox and waits until it runs. The creation continues if this future is dropped.
     pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
         self.create_cancellable(&self.0.cancel, creator, new).await
     }
@@ -68,11 +68,11 @@ impl Service {
             drop(counted);
             sandbox
         });
-        let sandbox = creation.await.map_err(|error| SandboxError::task_failed("make a sandbox", error))?;
+        let sandbox = creation.await.map_err(|error| SandboxError::task_failed("create a sandbox", error))?;
         self.view(sandbox?)
     }
 
-    /// Checks a request for errors that [`Service::create`] would report at once.
+    /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
         self.0.runtime.variables(&new.template).await?;
@@ -88,7 +88,7 @@ impl Service {
         cancel: Cancel,
     ) -> Result<Sandbox> {
         let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
         let claim = creator.claim();
@@ -168,7 +168,7 @@ impl Service {
     }
 
     /// Prepares a workspace and attaches it to a sandbox of the pool. Returns the limits that are not applied
-    /// to the sandbox, and the provider of the workspace; `None` if the sandbox cannot be used any more.
+    /// to the sandbox, and the provider of the workspace; `None` if the sandbox can no longer be used.
     async fn prepare_and_attach(
         &self,
         creation: &Creation,
@@ -328,15 +328,16 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates and measures the workspace of a sandbox. Writing a large snapshot takes long, so it has a
-    /// semaphore of its own: sandboxes that need no snapshot start meanwhile.
+    /// Creates and measures the workspace of a sandbox. Writing a large snapshot is slow, so it has its own
+    /// semaphore, and sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
         let _permit = match creation.new.snapshot {
             Some(_) => Some(self.acquire_permit(&self.0.workspace_permits, creation).await?),
             None => None,
         };
         let (owner, disk) = (&creation.creator.owner, creation.config.disk);
-        let workspace = self.make_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
+        let workspace =
+            self.create_workspace(&handle.id, owner, &creation.new, disk, &creation.cancel).await?;
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         Ok(workspace)
@@ -347,7 +348,7 @@ impl Service {
         if !self.0.settings.strict || not_applied.is_empty() {
             return Ok(());
         }
-        let hint = "REQUIRE_ISOLATION=best-effort makes do with what there is";
+        let hint = "REQUIRE_ISOLATION=best-effort accepts the isolation that is available";
         Err(RuntimeError::Isolation(format!("{}; {hint}", not_applied.join("; "))).into())
     }
 
@@ -429,7 +430,7 @@ impl Service {
 
     /// Creates the directory of a sandbox, and listens for its guest agent there.
     pub(crate) fn open_guest_socket(&self, handle: &Arc<SandboxHandle>) -> Result<()> {
-        handle.dir.make().context(|| "make the directory of a sandbox".to_owned())?;
+        handle.dir.make().context(|| "create the directory of a sandbox".to_owned())?;
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         listener::open(socket, handle, Arc::new(self.clone()));
         Ok(())
@@ -455,7 +456,7 @@ impl Service {
             },
             ended = self.0.runtime.wait_for_end(&handle.id, &handle.dir) => {
                 ended?;
-                "ended before it connected".to_owned()
+                "exited before it connected".to_owned()
             }
         };
         let log = self.0.runtime.agent_log(&handle.id, &handle.dir).await;
@@ -472,7 +473,7 @@ impl Service {
             sandbox.state.can_become(State::Running).then(|| Change {
                 state: Some(State::Running),
                 config: Some(config.clone()),
-                // Its lifetime begins now, however long an image took to pull.
+                // Its lifetime starts now, regardless of how long an image took to pull.
                 expires_at: Some(now() + (sandbox.expires_at - sandbox.created_at)),
                 ..Change::default()
             })
@@ -489,7 +490,7 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Begins to monitor a sandbox that was created.
+    /// Starts to monitor a sandbox that was created.
     fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_made.store(false, Ordering::SeqCst);
         self.watch_end(handle);

@@ -32,9 +32,9 @@ const CLAIM_RETENTION: Duration = Duration::from_secs(86_400);
 const FREE_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which old events are removed.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Part of the time that scanning one workspace may take, as a divisor.
+/// Divisor for the share of time that scanning one workspace may take.
 const SCAN_TIME_SHARE: u32 = 20;
-/// Time limit for a scan of a workspace. A scan that did not finish counts as a lower bound.
+/// Timeout for a scan of a workspace. A scan that did not finish counts as a lower bound.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the end of a sandbox which writes too much waits for another operation on it.
 const STOP_WAIT: Duration = Duration::from_millis(500);
@@ -68,7 +68,7 @@ impl GuestHandler for Service {
             .into_iter()
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
-            let reason = "the connection was lost before it could begin";
+            let reason = "the connection was lost before it could start";
             let end = End { failed: Some(reason.to_owned()), ..End::default() };
             self.record_never_began(&handle.id, &running.id, &end).await;
             self.advance_command(handle, &running.id, 0, Some(end)).await;
@@ -121,7 +121,7 @@ impl Service {
         match found.map(|sandbox| sandbox.state) {
             None => {}
             // It is `running` again when it is known which directory is its workspace.
-            Some(State::Error) if self.is_undecided(&handle.id).await? => {
+            Some(State::Error) if self.is_unresolved(&handle.id).await? => {
                 self.emit_connection_event(handle, EventKind::AgentConnected).await;
             }
             Some(State::Error) => {
@@ -174,7 +174,7 @@ impl Service {
         };
         for command in running {
             if !reported.contains(command.id.as_str()) && handle.commands.get(&command.id).is_none() {
-                let failed = Some("the server was stopped before it could begin".to_owned());
+                let failed = Some("the server stopped before it could start".to_owned());
                 self.record_never_began(&handle.id, &command.id, &End { failed, ..End::default() }).await;
             }
         }
@@ -190,7 +190,7 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Gives a disconnected agent some time to come back.
+    /// Waits for a disconnected agent to reconnect, up to a timeout.
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, handle) = (Arc::downgrade(&self.0), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -198,7 +198,7 @@ impl Service {
             sleep(grace).await;
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             if !handle.guest.is_connected() {
-                let reason = format!("its guest agent has been away for {} s", grace.as_secs());
+                let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
                 Service(inner).mark_lost(&handle, &reason).await;
                 handle.guest.set_lost(&reason);
             }
@@ -224,7 +224,7 @@ impl Service {
             let ended = runtime.wait_for_end(&id, &dir).await;
             let (Some(inner), Some(handle)) = (inner.upgrade(), weak.upgrade()) else { return };
             match ended {
-                // In a task of its own: this one ends with the handle.
+                // In its own task: this one ends with the handle.
                 Ok(()) => drop(tokio::spawn(async move { Service(inner).on_processes_ended(&handle).await })),
                 Err(error) => log_failure(&handle, Err::<(), _>(error.into())),
             }
@@ -237,7 +237,7 @@ impl Service {
         if self.handle(&handle.id).is_none() {
             return;
         }
-        self.mark_lost(handle, "its processes ended: they were killed, or ran out of memory").await;
+        self.mark_lost(handle, "its processes exited: they were killed or ran out of memory").await;
         self.remove_handle(&handle.id);
         log_failure(handle, self.end(&handle.id, &handle.dir).await);
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
@@ -339,7 +339,7 @@ impl Service {
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
         match self.remove_in_time(&sandbox.id, Removal::Expired).await {
             Ok(_) => true,
-            // Deleted or extended meanwhile.
+            // Concurrently deleted or extended.
             Err(SandboxError::NotFound { .. } | SandboxError::NotRunning { .. }) => false,
             Err(error) => {
                 tracing::error!(sandbox = sandbox.id, %error, "failed to remove an expired sandbox");
@@ -414,11 +414,11 @@ impl Service {
         Ok(collected.layers)
     }
 
-    /// Ends everything that runs in a sandbox because of the disk; the sandbox and its workspace stay.
-    /// Returns false if the sandbox is gone, or another operation is under way: then the next check tries
-    /// again.
+    /// Kills all processes of a sandbox because of the disk; the sandbox and its workspace stay.
+    /// Returns false if the sandbox was removed or another operation is in progress: then the next check
+    /// tries again.
     pub(crate) async fn stop(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<bool> {
-        // A commit may take long. Its sandbox is frozen meanwhile, and the others are checked.
+        // A commit may take long, but its sandbox is frozen. Continues with the others.
         let operation = self.0.operation_locks.lock_within(&handle.id, STOP_WAIT).await;
         if operation.is_none() || self.handle(&handle.id).is_none() {
             return Ok(false);
@@ -440,8 +440,8 @@ impl Service {
         done.map(|()| true)
     }
 
-    /// Ends everything that runs in a sandbox and sets its state to `stopped`, unless it was deleted
-    /// meanwhile. The caller holds the sandbox's operation lock.
+    /// Kills all processes of a sandbox and sets its state to `stopped`, unless it was concurrently deleted.
+    /// The caller holds the sandbox's operation lock.
     async fn end_stopped(&self, handle: &Arc<SandboxHandle>, reason: &str) -> Result<()> {
         let found = self.0.catalog.sandboxes().get(&handle.id).await?;
         if !found.is_some_and(|sandbox| sandbox.state.can_become(State::Stopped)) {
@@ -455,7 +455,7 @@ impl Service {
     }
 }
 
-/// Runs `work` periodically, for the first time at once.
+/// Runs `work` periodically, starting immediately.
 fn spawn_periodic<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
@@ -464,7 +464,7 @@ where
     spawn_periodic_after(Duration::ZERO, period, service, work);
 }
 
-/// Runs `work` periodically, for the first time after a delay, until the service is dropped.
+/// Runs `work` periodically, starting after a delay, until the service is dropped.
 fn spawn_periodic_after<F, W>(first: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,

@@ -1,4 +1,4 @@
-//! Operations under way.
+//! Counter of operations in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Number of operations under way, also of those whose client has left.
+/// Number of operations in progress, including those whose client has disconnected.
 #[derive(Debug, Default)]
 pub(crate) struct OperationCount(Arc<watch::Sender<usize>>);
 
-/// One operation, counted until this is dropped.
+/// Operation that is counted until this is dropped.
 pub(crate) struct OperationGuard(Arc<watch::Sender<usize>>);
 
 impl OperationCount {
@@ -19,10 +19,10 @@ impl OperationCount {
         OperationGuard(Arc::clone(&self.0))
     }
 
-    /// Waits until no operation is under way. Returns false after the time limit.
-    pub(crate) async fn wait_until_idle(&self, limit: Duration) -> bool {
+    /// Waits until no operation is in progress. Returns false on timeout.
+    pub(crate) async fn wait_until_idle(&self, max_wait: Duration) -> bool {
         let mut count = self.0.subscribe();
-        timeout(limit, count.wait_for(|count| *count == 0)).await.is_ok()
+        timeout(max_wait, count.wait_for(|count| *count == 0)).await.is_ok()
     }
 }
 

@@ -40,12 +40,12 @@ const SWEEP_THRESHOLD: usize = 256;
 pub(crate) struct Operation(#[expect(dead_code, reason = "held for its drop")] OwnedMutexGuard<()>);
 
 impl OperationLocks {
-    /// Waits for the lock without a time limit.
+    /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&self, id: &str) -> Operation {
         Operation(self.lock_of(id).lock_owned().await)
     }
 
-    /// Waits for the lock. Returns `None` after the time limit.
+    /// Waits for the lock. Returns `None` on timeout.
     pub(crate) async fn lock_within(&self, id: &str, limit: Duration) -> Option<Operation> {
         timeout(limit, self.lock_of(id).lock_owned()).await.ok().map(Operation)
     }

@@ -23,7 +23,7 @@ use state::{Demand, UnassignedSandbox};
 
 /// Template of the first sandbox in the pool, before there is any demand.
 const INITIAL_TEMPLATE: &str = "base";
-/// Pause after a failure to start a sandbox of the pool.
+/// Delay after a failure to start a sandbox of the pool.
 const RETRY_BACKOFF: Duration = Duration::from_secs(10);
 /// Interval at which sandboxes of the pool are checked for a lost guest agent.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,9 +36,9 @@ impl Service {
         self.0.pool.lock().ready.values().map(Vec::len).sum()
     }
 
-    /// Makes id, token and handle for a sandbox that is not started yet.
+    /// Creates id, token and handle for a sandbox that is not started yet.
     pub(crate) fn new_unassigned(&self) -> Result<UnassignedSandbox> {
-        let token = Token::new().context(|| "make a token".to_owned())?;
+        let token = Token::new().context(|| "create a token".to_owned())?;
         let id = id::new("sbx");
         let handle = Arc::new(SandboxHandle::new(&id, self.dir(&id), &token.hash()));
         Ok(UnassignedSandbox { handle, token, started: None })
@@ -76,7 +76,7 @@ impl Service {
     }
 
     /// Attaches a workspace to a sandbox of the pool, and returns the limits that are not applied to it.
-    /// `None` if the sandbox cannot be used any more.
+    /// `None` if the sandbox can no longer be used.
     pub(crate) async fn attach_pooled(
         &self,
         unassigned: &UnassignedSandbox,
@@ -128,7 +128,7 @@ impl Service {
     }
 
     async fn start_pooled(&self, template: &str) -> Result<()> {
-        // Keeps the namespaces from being released meanwhile.
+        // Prevents the namespaces from being released during this.
         let _creation_lock = self.0.creation_lock.read().await;
         let unassigned = self.new_unassigned()?;
         let handle = unassigned.handle.clone();
@@ -216,7 +216,7 @@ impl Service {
         }
     }
 
-    /// Ends the pooled sandboxes of a template, and starts no more until there is demand again.
+    /// Removes the pooled sandboxes of a template, and starts no more until there is demand again.
     pub(crate) async fn end_pooled_of(&self, template: &str) {
         let ready = {
             let mut inner = self.0.pool.lock();
@@ -226,7 +226,7 @@ impl Service {
         self.end_all_pooled(ready).await;
     }
 
-    /// Ends all pooled sandboxes, and starts no more until there is demand again.
+    /// Removes all pooled sandboxes, and starts no more until there is demand again.
     pub(crate) async fn drain_pool(&self) {
         let ready = {
             let mut inner = self.0.pool.lock();
@@ -236,7 +236,7 @@ impl Service {
         self.end_all_pooled(ready).await;
     }
 
-    /// Ends all pooled sandboxes, and starts no more.
+    /// Removes all pooled sandboxes, and starts no more.
     pub(crate) async fn close_pool(&self) {
         let ready = {
             let mut inner = self.0.pool.lock();

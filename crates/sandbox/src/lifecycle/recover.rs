@@ -35,15 +35,15 @@ pub struct CollectionReport {
 
 /// Maximum number of sandboxes that are recovered at the same time.
 const RECOVERIES_AT_ONCE: usize = 16;
-/// Time limit for the recovery of one sandbox before the next one begins.
+/// Timeout for the recovery of one sandbox before the next one begins.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that a start waits for all sandboxes.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason of a sandbox in `error` begins with this until it is recovered.
 const NOT_RECOVERED: &str = "it could not be recovered yet";
-/// Pause before the second attempt to recover a sandbox.
+/// Delay before the second attempt to recover a sandbox.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum pause between two attempts to recover a sandbox.
+/// Maximum delay between two attempts to recover a sandbox.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of collections of the store in a row.
 const GC_ROUNDS_MAX: usize = 3;
@@ -67,7 +67,7 @@ impl Service {
         });
         for (id, recovery) in recoveries.collect::<Vec<_>>() {
             if timeout_at(deadline, recovery).await.is_err() {
-                self.mark_not_recovered(&id, "its recovery did not begin in time").await;
+                self.mark_not_recovered(&id, "its recovery did not start in time").await;
             }
         }
         let service = self.clone();
@@ -79,7 +79,7 @@ impl Service {
         Ok(())
     }
 
-    /// Recovers one sandbox within a time limit. A recovery that takes longer, or fails, continues in the
+    /// Recovers one sandbox with a timeout. A recovery that takes longer, or fails, continues in the
     /// background.
     async fn recover_in_time(&self, sandbox: Sandbox) {
         let (service, id) = (self.clone(), sandbox.id.clone());
@@ -88,7 +88,7 @@ impl Service {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it takes longer than {} s", RECOVERY_TIMEOUT.as_secs()),
+            Err(_) => format!("it took longer than {} s", RECOVERY_TIMEOUT.as_secs()),
         };
         self.mark_not_recovered(&id, &reason).await;
         let service = Arc::downgrade(&self.0);
@@ -126,7 +126,7 @@ impl Service {
         let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
-            return self.decide(&handle, &sandbox).await;
+            return self.resolve_restore(&handle, &sandbox).await;
         }
         if matches!(sandbox.state, State::Stopping | State::Stopped) {
             return Ok(());
@@ -139,14 +139,14 @@ impl Service {
         self.end(id, &dir).await?;
         let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
-            State::Starting => (State::Error, "the server was stopped while it was being made"),
+            State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: it was ended, or its processes exited.
-            State::Running => (State::Stopped, "its processes ended while the server was away"),
-            _ if was_not_recovered => (State::Error, "its processes ended while the server was away"),
+            State::Running => (State::Stopped, "its processes exited while the server was down"),
+            _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
-            // No client got an answer, so the same request may create another.
+            // No client got a response, so the same request may create another.
             self.0.catalog.idempotency().release(id).await?;
         }
         self.set_state(id, state, reason).await?;
@@ -154,7 +154,7 @@ impl Service {
         Ok(())
     }
 
-    /// Recovers a sandbox once more. A sandbox that is gone needs no recovery.
+    /// Recovers a sandbox once more. Does nothing if the sandbox was removed.
     async fn retry_recovery(&self, id: &str) -> Result<()> {
         let sandbox = match self.read_row(id).await {
             Err(SandboxError::NotFound { .. }) => return Ok(()),
@@ -169,7 +169,7 @@ impl Service {
         Ok(())
     }
 
-    /// Listens for the guest agent of a sandbox that still runs.
+    /// Listens for the guest agent of a sandbox that is still running.
     fn reattach(&self, sandbox: &Sandbox) -> Result<()> {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
@@ -321,7 +321,7 @@ impl Service {
     }
 }
 
-/// Retries the recovery of a sandbox until it succeeds, the sandbox is gone, or the service is closed.
+/// Retries the recovery of a sandbox until it succeeds, the sandbox is removed, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
     retry_until_closed(service, backoff, |service| async move { service.retry_recovery(id).await }).await;

@@ -43,7 +43,7 @@ pub enum KeptWorkspace {
     Snapshot(SnapshotId),
 }
 
-/// Maximum time until a delete is answered. It goes on after that.
+/// Maximum time that a delete request waits. The removal continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Kind of a removal.
@@ -55,7 +55,7 @@ pub(crate) enum Removal {
     KeepWorkspace,
     /// The workspace stays as a snapshot of its owner's.
     KeepSnapshot,
-    /// With its workspace, unless it was extended meanwhile.
+    /// With its workspace, unless it was concurrently extended.
     Expired,
 }
 
@@ -99,8 +99,8 @@ impl Removal {
 }
 
 impl Service {
-    /// Ends everything in a sandbox and deletes it. Returns when nothing runs any more and the row is
-    /// deleted; files are removed after that. The removal goes on when this future is dropped.
+    /// Kills all processes of a sandbox and deletes it. Returns when all have exited and the row is
+    /// deleted; files are removed after that. The removal continues if this future is dropped.
     pub async fn remove(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
         let sandbox = self.find_here(scope, id).await?;
         self.remove_found(scope, &sandbox.id, policy).await
@@ -160,7 +160,7 @@ impl Service {
     async fn remove_found(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
         let removal = Removal::new(scope, policy);
         if removal == Removal::KeepSnapshot {
-            // Checked before anything is ended.
+            // Checked before anything is killed.
             self.check_snapshot_quota(scope, 1).await?;
         }
         self.remove_in_time(id, removal).await
@@ -178,7 +178,7 @@ impl Service {
 
     /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
     pub(crate) async fn remove_now(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
-        // Before the lock: operations that wait for it are refused by this state.
+        // Before the lock: this state rejects operations that wait for it.
         self.set_stopping(id, removal).await?;
         let _operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
@@ -186,7 +186,7 @@ impl Service {
             return Err(not_running(&sandbox));
         }
         let handle = self.handle(id);
-        // From here on its guest agent is not expected any more.
+        // From here on, its guest agent is no longer expected to respond.
         self.remove_handle(id);
         let dir = self.dir(id);
         self.end(id, &dir).await?;
@@ -201,7 +201,7 @@ impl Service {
             return Ok(KeptWorkspace::None);
         }
         let kept = match self.keep_workspace(id, &sandbox.owner, removal).await {
-            // Nothing is lost: it can be removed again, or committed when the cause is gone.
+            // Nothing is lost: it can be removed again, or committed when the cause is fixed.
             Err(error) => {
                 self.fail_commands(id, handle.as_ref(), reason).await;
                 self.mark_workspace_not_kept(id, &error).await;
@@ -270,7 +270,7 @@ impl Service {
         {
             return Ok(KeptWorkspace::Directory(path));
         }
-        let message = format!("what sandbox {id} left");
+        let message = format!("workspace of deleted sandbox {id}");
         let stored = Arc::default();
         let new = NewSnapshot {
             author: owner.to_owned(),

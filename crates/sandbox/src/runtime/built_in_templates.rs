@@ -1,13 +1,13 @@
-//! Templates of a machine that keeps them in directories: imported and built-in ones.
+//! Templates of runtimes that store them in directories: built-in and imported ones.
 
 use std::io;
 
 use super::{RuntimeError, Template};
 use crate::template::{ImportedTemplate, Templates};
 
-/// Template that every machine has.
+/// Template that is always present.
 pub(super) const BASE: &str = "base";
-/// Built-in templates, and the images that they come from.
+/// Built-in templates with their images.
 const BUILT_IN: [(&str, &str); 5] = [
     ("python:3.11", "python:3.11-slim"),
     ("python:3.12", "python:3.12-slim"),
@@ -16,16 +16,16 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("go:1.21", "golang:1.21-alpine"),
 ];
 
-/// Lists the templates that are present, and those that could be fetched.
+/// Lists the templates that are present, and those that can be fetched.
 pub(super) fn list_templates(templates: &Templates) -> io::Result<Vec<Template>> {
-    let here = templates.list()?;
+    let imported = templates.list()?;
     let mut all = vec![base()];
     for (name, image) in BUILT_IN {
-        if !here.iter().any(|known| known.name == name) {
+        if !imported.iter().any(|template| template.name == name) {
             all.push(absent(name, image));
         }
     }
-    all.extend(here.into_iter().map(present));
+    all.extend(imported.into_iter().map(present));
     Ok(all)
 }
 
@@ -40,14 +40,14 @@ fn base() -> Template {
     }
 }
 
-fn present(known: ImportedTemplate) -> Template {
+fn present(template: ImportedTemplate) -> Template {
     Template {
         description: "imported".to_owned(),
-        size: Some(known.size),
-        created_at: Some(known.created_at),
+        size: Some(template.size),
+        created_at: Some(template.created_at),
         present: true,
         fetch: None,
-        name: known.name,
+        name: template.name,
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn template_not_found(name: &str) -> RuntimeError {
     match BUILT_IN.iter().find(|(known, _)| *known == name) {
         Some((_, image)) => {
             let fetch = fetch(&name, image);
-            RuntimeError::TemplateAway { name, reason: String::new(), fetch }
+            RuntimeError::TemplateNotPresent { name, reason: String::new(), fetch }
         }
         None => {
             let hint = format!("; import one: workspace template import {name} ARCHIVE");

@@ -17,7 +17,7 @@ pub(super) fn no_egress() -> Option<String> {
 pub(super) fn check_egress() -> Result<(), RuntimeError> {
     match network::unavailable_reason() {
         None => Ok(()),
-        Some(reason) => Err(RuntimeError::Network(format!("sandboxes cannot reach out here: {reason}"))),
+        Some(reason) => Err(RuntimeError::Network(format!("egress is not available here: {reason}"))),
     }
 }
 

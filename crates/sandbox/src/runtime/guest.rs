@@ -78,7 +78,7 @@ pub(super) struct MemoryDirectory {
     part: u64,
 }
 
-/// Writable directories beside the workspace. A container's runtime gives each a filesystem of its own, so
+/// Writable directories beside the workspace. A container's runtime gives each its own filesystem, so
 /// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share
 /// that half.
 pub(super) const IN_MEMORY: [MemoryDirectory; 4] = [

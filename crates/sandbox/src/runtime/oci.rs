@@ -22,7 +22,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::limits::reset_open_files_limit;
 use workspace_host::{Process, cgroup, freeze};
 
-use super::actions::{CANNOT, SWAP, USERS};
+use super::actions::{FIND_PROCESSES, NO_MOUNT_ACCESS, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access::{self, Container, first_process};
 use super::egress::{HandoverError, check_egress, hand_over, no_egress};
@@ -39,7 +39,7 @@ use crate::template::{ImportedTemplate, Templates};
 const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
-/// Time limit for the program, and for a started agent to connect for its data.
+/// Timeout for the program, and for a started agent to connect for its data.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a program's output that are shown in an error.
 const LOG_TAIL: usize = 2_000;
@@ -75,10 +75,10 @@ impl Oci {
     ) -> Result<Self, RuntimeError> {
         let unavailable = |reason: String| RuntimeError::Unavailable { runtime: NAME, reason };
         if !agent.is_file() {
-            return Err(unavailable(format!("the guest agent {} is not there", agent.display())));
+            return Err(unavailable(format!("the guest agent {} does not exist", agent.display())));
         }
         if !geteuid().is_root() {
-            let reason = "only the superuser can run containers with limits; use the embedded runtime";
+            let reason = "only root can run containers with limits; use the embedded runtime";
             return Err(unavailable(reason.to_owned()));
         }
         let absolute =
@@ -89,9 +89,9 @@ impl Oci {
             agent: absolute(agent)?,
             templates: Templates::new(absolute(templates)?),
         };
-        oci.templates.clear().map_err(|error| oci.failed("clear away unfinished templates", &error))?;
+        oci.templates.clear().map_err(|error| oci.failed("remove unfinished templates", &error))?;
         std::fs::create_dir_all(&oci.state)
-            .map_err(|error| unavailable(format!("{} cannot be made: {error}", oci.state.display())))?;
+            .map_err(|error| unavailable(format!("{} cannot be created: {error}", oci.state.display())))?;
         match oci.ask(&["--version"]).await {
             Ok(Ok(version)) => {
                 let version = version.lines().next().unwrap_or_default().to_owned();
@@ -114,7 +114,7 @@ impl Oci {
     /// Runs the program and returns its output, or its error message.
     async fn ask(&self, words: &[&str]) -> Result<Result<String, String>, RuntimeError> {
         let output = timeout(PROGRAM_TIMEOUT, self.command(words).output()).await;
-        let output = output.map_err(|_| self.failed("be run", &"it takes too long"))?;
+        let output = output.map_err(|_| self.failed("be run", &"it timed out"))?;
         let output = output.map_err(|error| self.failed("be run", &error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
@@ -132,9 +132,9 @@ impl Oci {
         match self.ask(&["state", id]).await? {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
-                .map_err(|error| self.failed("tell of a sandbox", &error)),
+                .map_err(|error| self.failed("read the state of a sandbox", &error)),
             Err(complaint) if is_unknown(id, &complaint) => Ok(None),
-            Err(complaint) => Err(self.failed("tell of a sandbox", &complaint)),
+            Err(complaint) => Err(self.failed("read the state of a sandbox", &complaint)),
         }
     }
 
@@ -154,11 +154,11 @@ impl Oci {
 
     /// Returns the first process of a sandbox, for an action on it.
     async fn first(&self, id: &str, dir: &SandboxDir, action: &'static str) -> Result<Process, RuntimeError> {
-        let gone = || self.failed(action, &"the sandbox is gone");
+        let gone = || self.failed(action, &"the sandbox is not running");
         let pid = self.running(id).await?.ok_or_else(gone)?;
         let first = first_process(pid.as_raw_nonzero().get(), dir);
         let first = first.map_err(|error| self.failed(action, &error))?;
-        first.ok_or_else(|| self.failed(action, &CANNOT))
+        first.ok_or_else(|| self.failed(action, &NO_MOUNT_ACCESS))
     }
 
     /// Returns the container of a running sandbox, for an action on it.
@@ -203,7 +203,7 @@ impl Oci {
         command.arg(&bundle).arg(start.id).stdout(log).stderr(also);
         let handover = Handover::open(start.dir).map_err(wrong)?;
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
-        let run = run.map_err(|_| self.failed("start a sandbox", &"it takes too long"))?.map_err(wrong)?;
+        let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(wrong)?;
         if !run.success() {
             return Err(self.failed("start a sandbox", &log_tail(start.dir)));
         }
@@ -212,11 +212,11 @@ impl Oci {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
-                Err(_) => format!("the guest agent did not come within {} s", PROGRAM_TIMEOUT.as_secs()),
+                Err(_) => format!("the guest agent did not connect within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
             ended = self.wait_for_end(start.id, start.dir) => {
                 ended?;
-                format!("the guest agent ended at once: {}", log_tail(start.dir))
+                format!("the guest agent exited immediately: {}", log_tail(start.dir))
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -228,16 +228,16 @@ impl Oci {
         if !["runsc", "kata"].iter().any(|other| name.starts_with(other)) {
             return Ok(());
         }
-        let reason = format!(
-            "sandboxes of `{name}` have a network of their own and cannot reach out; those of runc can"
-        );
+        let reason =
+            format!("sandboxes of `{name}` have their own network stack and no egress; use runc for egress");
         Err(RuntimeError::Network(reason))
     }
 
     fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
         let template = self.template(start.template)?;
         let user = User::of_sandboxes();
-        user.take_ownership(start).map_err(|error| self.failed("give a sandbox its directories", &error))?;
+        user.take_ownership(start)
+            .map_err(|error| self.failed("change the owner of the directories of a sandbox", &error))?;
         let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
         bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
     }
@@ -254,7 +254,7 @@ impl Oci {
     }
 
     fn found(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
-        self.templates.find(name).map_err(|error| self.failed("look for a template", &error))
+        self.templates.find(name).map_err(|error| self.failed("find a template", &error))
     }
 }
 
@@ -321,20 +321,20 @@ impl Runtime for Oci {
     }
 
     fn can_swap_workspace(&self) -> bool {
-        container_access::may_enter()
+        container_access::can_enter()
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.container(id, dir, USERS).await?.workspace_users(end).await
+        self.container(id, dir, FIND_PROCESSES).await?.workspace_processes(end).await
     }
 
     async fn deleted_bytes(&self, id: &str, dir: &SandboxDir) -> Result<u64, RuntimeError> {
-        self.container(id, dir, USERS).await?.deleted_bytes().await
+        self.container(id, dir, FIND_PROCESSES).await?.deleted_bytes().await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
@@ -363,7 +363,7 @@ impl Runtime for Oci {
         }
         if let Some(process) = process {
             let ended = timeout(PROGRAM_TIMEOUT, wait_for_end(process)).await;
-            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes stay"))?;
+            let ended = ended.map_err(|_| self.failed("remove a sandbox", &"its processes did not exit"))?;
             ended.map_err(|error| self.failed("watch a sandbox", &error))?;
         }
         let bundle = bundle::at(dir);
@@ -372,7 +372,11 @@ impl Runtime for Oci {
 
     async fn usage(&self, id: &str) -> Result<Usage, RuntimeError> {
         let id = id.to_owned();
-        blocking(move || cgroup::usage(&id), |error| self.failed("count what a sandbox uses", error)).await
+        blocking(
+            move || cgroup::usage(&id),
+            |error| self.failed("measure the resource usage of a sandbox", error),
+        )
+        .await
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {

@@ -12,7 +12,7 @@ const PAUSED: &str = "paused\n";
 pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
     let mut file = match File::create_new(dir.frozen()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(io::Error::other("the sandbox is frozen already"));
+            return Err(io::Error::other("the sandbox is already frozen"));
         }
         file => file?,
     };

@@ -28,7 +28,7 @@ impl Unavailable {
     /// runtime.
     pub fn with_templates(self, directory: PathBuf) -> Result<Self, RuntimeError> {
         let templates = Templates::new(directory);
-        templates.clear().map_err(|error| self.failed("clear away unfinished templates", &error))?;
+        templates.clear().map_err(|error| self.failed("remove unfinished templates", &error))?;
         Ok(Self { templates: Some(templates), ..self })
     }
 
@@ -77,7 +77,7 @@ impl Runtime for Unavailable {
 
     async fn templates(&self) -> Result<Vec<Template>, RuntimeError> {
         let Some(templates) = &self.templates else { return Ok(Vec::new()) };
-        list_templates(templates).map_err(|error| self.failed("look for templates", &error))
+        list_templates(templates).map_err(|error| self.failed("list templates", &error))
     }
 
     /// Fails. Called before anything of a sandbox is made, so nothing has to be undone.

@@ -2,7 +2,7 @@
 //! to other sandboxes.
 //!
 //! The sandbox is frozen while its workspace is read, so that a snapshot is consistent. The freeze is noted
-//! in the directory of the sandbox; if the server is killed meanwhile, the next one thaws it.
+//! in the directory of the sandbox; if the server is killed during this, the next one thaws it.
 //!
 //! Each operation is cancelled with its request (see [`crate::lifecycle::cancellable`]), and then it has no
 //! effect: a commit makes no snapshot, a fork no sandbox, and a restore leaves the workspace as it was. Once
@@ -66,7 +66,7 @@ pub struct Pause {
 pub struct SandboxCommit {
     /// The snapshot, and files that are not in it.
     pub committed: CommitResult,
-    /// Freeze of the sandbox meanwhile.
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
 
@@ -88,7 +88,7 @@ pub struct RestoreResult {
     pub view: View,
     /// Processes that were ended.
     pub ended: Vec<WorkspaceProcess>,
-    /// Freeze of the sandbox meanwhile.
+    /// Freeze of the sandbox during the operation.
     pub pause: Pause,
 }
 
@@ -281,22 +281,22 @@ impl Service {
         let sandbox = &self.read_row(id).await?;
         let handle = self.handle(id).filter(|_| sandbox.state == State::Running);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
-        // Before any process is ended.
+        // Before any process is terminated.
         let known =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         if known.is_none() {
             return Err(WorkspaceError::UnknownSnapshot(snapshot).into());
         }
         let check_unused = async || {
-            let users = if ends_users { Vec::new() } else { self.workspace_users(&handle, None).await? };
+            let users = if ends_users { Vec::new() } else { self.workspace_processes(&handle, None).await? };
             match users.is_empty() {
                 true => Ok(()),
                 false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users }),
             }
         };
         check_unused().await?;
-        // Materialization takes long and may fail, so it needs a permit as in a creation. The operation lock
-        // is held meanwhile, and a sandbox under that lock is not stopped for the disk: the wait has a bound.
+        // Materialization is slow and may fail, so it needs a permit, as in a creation. The wait has a
+        // timeout, because a sandbox is not stopped on a full disk while its operation lock is held.
         let permit =
             or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.workspace_permits.acquire(&sandbox.owner)))
                 .await?;
@@ -313,18 +313,17 @@ impl Service {
             left -= 1;
             cancel.check()?;
             if ends_users {
-                ended.extend(self.workspace_users(&handle, Some((users_to_end, Duration::ZERO))).await?);
+                ended.extend(self.workspace_processes(&handle, Some((users_to_end, Duration::ZERO))).await?);
             }
             match self.while_frozen(sandbox, self.replace(&handle, snapshot, cancel)).await {
-                // Of the processes that keep running, some may be in a directory each time: in the end all
-                // are ended.
+                // Remaining processes may enter a directory before each attempt. The last attempt terminates
+                // all of them.
                 Err(SandboxError::WorkspaceUsed { .. }) if ends_users && left > 0 => {
                     if left == 1 {
                         users_to_end = ProcessScope::All;
                     }
                 }
-                // Files of processes that were just ended may still be open: a frozen process does not close
-                // them.
+                // Files of terminated processes may still be open: a frozen process does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if left > 0 => {}
                 done => break done?.1?,
             }
@@ -342,8 +341,8 @@ impl Service {
     /// replaced, the sandbox keeps the former one.
     async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
         let (id, dir) = (handle.id.as_str(), &handle.dir);
-        // A process may have begun to use it before the freeze.
-        let users = self.workspace_users(handle, None).await?;
+        // A process may have started to use it before the freeze.
+        let users = self.workspace_processes(handle, None).await?;
         if !users.is_empty() {
             return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), users });
         }
@@ -374,29 +373,29 @@ impl Service {
                 self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Err(self.explain_unswapped(id, dir, error).await)
             }
-            Swap::Unknown(error) => Err(self.leave_undecided(id, error).await),
+            Swap::Unknown(error) => Err(self.mark_unresolved(id, error).await),
         }
     }
 
-    /// Lists the processes that use the workspace of a sandbox, and ends them if `end` is given.
-    async fn workspace_users(
+    /// Lists the processes that use the workspace of a sandbox, and terminates them if `end` is given.
+    async fn workspace_processes(
         &self,
         handle: &SandboxHandle,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>> {
-        match with_runtime_timeout(self.0.runtime.workspace_users(&handle.id, &handle.dir, end)).await {
-            Ok(users) => Ok(users),
+        match with_runtime_timeout(self.0.runtime.workspace_processes(&handle.id, &handle.dir, end)).await {
+            Ok(processes) => Ok(processes),
             Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
         }
     }
 
-    /// Explains why a sandbox does not get another workspace: its state, or the runtime. The holder of its
-    /// mounts may have died, for instance.
+    /// Explains why the workspace of a sandbox cannot be replaced: its state, or the runtime, for example if
+    /// the namespace holder has died.
     async fn explain_unswapped(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
         match self.explain(id, dir, error).await {
             SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
                 let reason = format!(
-                    "it cannot be replaced where it is ({source}); fork the sandbox, or commit it, and go on there"
+                    "it cannot be replaced in place ({source}); fork or commit the sandbox, and continue there"
                 );
                 WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
             }
@@ -506,7 +505,7 @@ impl Service {
             // Processes of a sandbox that is starting or stopping are about to change.
             State::Starting | State::Stopping => return Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
-            State::Error if self.is_undecided(id).await? => return Err(not_running(sandbox)),
+            State::Error if self.is_unresolved(id).await? => return Err(not_running(sandbox)),
             // A sandbox whose agent is lost still has processes.
             State::Error => with_runtime_timeout(self.0.runtime.is_running(id, &dir)).await?,
             State::Stopped => false,

@@ -102,7 +102,7 @@ impl<'o> Members<'o> {
         archive.rewind()?;
         let files = list_tar(&archive, options.limits(), &options.cancel)?;
         if files.is_empty() {
-            return Err(wrong("it holds no files"));
+            return Err(wrong("it contains no files"));
         }
         let members = files.into_iter().map(|file| (file.path, (file.offset, file.size))).collect();
         Ok(Self { archive, members, options, verified: RefCell::default() })
@@ -131,7 +131,7 @@ impl<'o> Members<'o> {
         let (kind, hex) = digest.split_once(':').unwrap_or_default();
         let name = format!("blobs/{kind}/{hex}");
         if kind != "sha256" {
-            return Err(wrong(format!("`{digest}` is no SHA-256 digest")));
+            return Err(wrong(format!("`{digest}` is not a SHA-256 digest")));
         }
         if self.verified.borrow().contains(digest) {
             return Ok(name);
@@ -140,7 +140,7 @@ impl<'o> Members<'o> {
         io::copy(&mut self.open(&name)?, &mut hasher)?;
         let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if found != hex {
-            return Err(wrong(format!("`{name}` is damaged")));
+            return Err(wrong(format!("`{name}` is corrupt")));
         }
         self.verified.borrow_mut().insert(digest.to_owned());
         Ok(name)
@@ -177,7 +177,7 @@ impl<'o> Members<'o> {
     fn saved(&self, extractor: &mut Extractor) -> Result<BTreeMap<String, String>, TemplateError> {
         let images: Vec<SavedImage> = parse(&self.text("manifest.json")?, "manifest.json")?;
         let [image] = &images[..] else {
-            return Err(wrong(format!("it holds {} images; save one", images.len())));
+            return Err(wrong(format!("it contains {} images; save only one", images.len())));
         };
         self.layers(&image.layers, extractor)?;
         variables(&self.text(&image.config)?)
@@ -197,7 +197,7 @@ impl<'o> Members<'o> {
             self.layers(&layers?, extractor)?;
             return variables(&self.text(&self.blob(&manifest.config.digest)?)?);
         }
-        Err(wrong("its indexes never come to an image"))
+        Err(wrong("its indexes do not lead to an image"))
     }
 }
 

@@ -338,5 +338,5 @@ fn an_oci_layout_is_checked_and_unpacked() {
     let mut damaged = layer.clone();
     damaged[20] ^= 1;
     let refused = dir.import("damaged", &layout(&damaged)).unwrap_err();
-    assert!(refused.to_string().contains("is damaged"), "{refused}");
+    assert!(refused.to_string().contains("is corrupt"), "{refused}");
 }

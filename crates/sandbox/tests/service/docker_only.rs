@@ -149,7 +149,7 @@ async fn sandbox_with_egress_is_in_the_configured_network(home: &TestHome) {
     let service = Service::start(settings, home.catalog().await, Arc::new(runtime)).await.unwrap();
     let new = NewSandbox { network: Network::Egress { allow: None }, ..base() };
     let refused = service.create(creator(), new.clone()).await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("`docker network create {name}` makes it")), "{refused}");
+    assert!(refused.contains(&format!("create it with `docker network create {name}`")), "{refused}");
     docker::run(&["network", "create", &name]);
     let interfaces = "ls /sys/class/net";
     let view = service.create(creator(), new).await.unwrap();

@@ -82,17 +82,17 @@ impl Runtime for FailingRuntime {
         self.inner.owner()
     }
 
-    async fn find_own_users(
+    async fn find_dedicated_uids(
         &self,
         workspaces: &Path,
         sandboxes: &Path,
         lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
-        self.inner.find_own_users(workspaces, sandboxes, lazy).await
+        self.inner.find_dedicated_uids(workspaces, sandboxes, lazy).await
     }
 
-    async fn user(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
-        self.inner.user(id, dir).await
+    async fn dedicated_uid(&self, id: &str, dir: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+        self.inner.dedicated_uid(id, dir).await
     }
 
     fn supports_quotas(&self) -> bool {
@@ -128,13 +128,13 @@ impl Runtime for FailingRuntime {
         self.inner.can_swap_workspace()
     }
 
-    async fn workspace_users(
+    async fn workspace_processes(
         &self,
         id: &str,
         dir: &SandboxDir,
         end: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
-        self.inner.workspace_users(id, dir, end).await
+        self.inner.workspace_processes(id, dir, end).await
     }
 
     async fn swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {

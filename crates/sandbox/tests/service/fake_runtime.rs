@@ -52,7 +52,7 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(Vec::new())
     }
 
-    async fn user(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
+    async fn dedicated_uid(&self, _: &str, _: &SandboxDir) -> Result<Option<u32>, RuntimeError> {
         self.0.before_fill().await;
         Ok(None)
     }

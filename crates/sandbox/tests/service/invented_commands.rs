@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Endpoint;
-use workspace_agent_protocol::GENERATION;
+use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, CommandEnd, CommandProgress, RegisterRequest};
@@ -54,7 +54,7 @@ impl Behaviour for ScriptedAgent {
         self.send(AgentPayload::Register(RegisterRequest {
             sandbox_id: start.id.to_owned(),
             token: start.token.to_vec(),
-            generation: GENERATION,
+            generation: PROTOCOL_VERSION,
             commands: vec![progress("cmd-made-up", None)],
             ..RegisterRequest::default()
         }));

@@ -199,7 +199,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     })
     .await;
     let refused = service.run(&alice(), id, request("true")).await.unwrap_err();
-    assert!(refused.to_string().contains("is error: its processes ended"), "{refused}");
+    assert!(refused.to_string().contains("is error: its processes exited"), "{refused}");
     // Its output is kept.
     let old = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = crate::home::read(&old, 0).await;

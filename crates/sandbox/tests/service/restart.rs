@@ -141,7 +141,7 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     let service = home.start().await;
     let sandbox = service.get(&alice(), &id).await.unwrap().sandbox;
     assert_eq!(sandbox.state, State::Stopped);
-    assert_eq!(sandbox.state_reason.as_deref(), Some("its processes ended while the server was away"));
+    assert_eq!(sandbox.state_reason.as_deref(), Some("its processes exited while the server was down"));
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
     assert!(ran.stdout == "begun\n" && ran.end.failed.is_some());

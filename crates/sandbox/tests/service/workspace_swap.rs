@@ -30,7 +30,7 @@ async fn users(
     end: Option<Duration>,
 ) -> Vec<WorkspaceProcess> {
     let (dir, end) = (home.dir(view), end.map(|grace| (ProcessScope::Bound, grace)));
-    service.runtime().workspace_users(&view.sandbox.id, &dir, end).await.unwrap()
+    service.runtime().workspace_processes(&view.sandbox.id, &dir, end).await.unwrap()
 }
 
 async fn swap(home: &TestHome, service: &Service, view: &View, to: &Path) {
@@ -81,7 +81,8 @@ async fn frozen_processes_are_not_ended(home: &TestHome) {
     let (id, dir) = (view.sandbox.id.as_str(), home.dir(&view));
     service.runtime().freeze(id, &dir).await.unwrap();
     assert_eq!(users(home, &service, &view, None).await.len(), 1);
-    let refused = service.runtime().workspace_users(id, &dir, Some((ProcessScope::Bound, Duration::ZERO)));
+    let refused =
+        service.runtime().workspace_processes(id, &dir, Some((ProcessScope::Bound, Duration::ZERO)));
     let refused = refused.await.unwrap_err();
     assert!(refused.to_string().contains("frozen"), "{refused}");
     service.runtime().thaw(id, &dir).await.unwrap();

@@ -116,8 +116,8 @@ fn the_server_refuses_to_start_with_unusable_certificates() {
         (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT sets another port"),
         (given(nothing, key), "GRPC_TLS_CERT /"),
         (given(cert, cert), "the private key cannot be read"),
-        (given(key, key), "the certificate chain holds no certificate"),
-        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "what guest agents trust holds no"),
+        (given(key, key), "the certificate chain contains no certificate"),
+        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "the CA bundle contains no certificate"),
     ];
     for (variables, expected) in cases {
         let data = tempfile::tempdir().unwrap();

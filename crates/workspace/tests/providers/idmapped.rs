@@ -8,7 +8,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay};
-use workspace_host::{launch, own_users};
+use workspace_host::{dedicated_uids, launch};
 use workspace_state::Snapshot;
 use workspace_test_support::skip;
 use workspace_workspace::{LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, Workspaces};
@@ -21,7 +21,7 @@ const UIDS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 pub(crate) fn trials() -> Vec<Trial> {
     let holder =
         if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return Vec::new() };
-    if let Err(reason) = own_users::probe(&holder, &std::env::temp_dir(), true) {
+    if let Err(reason) = dedicated_uids::probe(&holder, &std::env::temp_dir(), true) {
         skip(format_args!("mounts cannot be idmapped: {reason}"));
         return Vec::new();
     }
@@ -153,7 +153,7 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
     let old = Overlay { lower: &lower, upper: &upper, work: &work, at: &at, user: None };
     overlay::mount(&fixture.holder, &old).unwrap();
-    assert!(!own_users::can_idmap(&at));
+    assert!(!dedicated_uids::can_idmap(&at));
     let snapshots: Vec<Snapshot> = (0..4).map(|n| fixture.snapshot(&format!("echo {n} > file"))).collect();
     std::thread::scope(|scope| {
         for (number, snapshot) in snapshots.iter().enumerate() {
@@ -165,5 +165,5 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
             });
         }
     });
-    assert!(own_users::can_idmap(&at));
+    assert!(dedicated_uids::can_idmap(&at));
 }

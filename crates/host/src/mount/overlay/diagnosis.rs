@@ -23,8 +23,8 @@ fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
 /// Returns the error for no layers, or too many.
 pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
     let reason = match overlay.lower.len() {
-        0 => "there is no layer below".to_owned(),
-        count => format!("{count} layers are too many, the kernel takes {LAYERS_MAX}"),
+        0 => "there is no lower layer".to_owned(),
+        count => format!("{count} layers are too many; the kernel supports {LAYERS_MAX}"),
     };
     failed(overlay, Errno::INVAL, reason)
 }
@@ -32,7 +32,11 @@ pub(super) fn layer_count(overlay: &Overlay<'_>) -> HostError {
 /// Returns the error for options that are too long for `mount(2)`.
 pub(super) fn options_too_long(overlay: &Overlay<'_>) -> HostError {
     let count = overlay.lower.len();
-    failed(overlay, Errno::TOOBIG, format!("{count} layers are too many, kernels before 6.7 take about 200"))
+    failed(
+        overlay,
+        Errno::TOOBIG,
+        format!("{count} layers are too many; Linux before 6.7 supports about 200"),
+    )
 }
 
 /// Returns the error for a kernel or user without overlays.
@@ -63,7 +67,7 @@ pub(super) fn messages(context: impl AsFd) -> Vec<String> {
         let message = String::from_utf8_lossy(&text[..length]);
         // Messages start with a letter for their severity.
         let message = message.trim().split_once(' ').map_or("", |(_, message)| message);
-        messages.push(format!("the kernel says: {message}"));
+        messages.push(format!("kernel message: {message}"));
     }
     messages
 }
@@ -72,17 +76,17 @@ pub(super) fn messages(context: impl AsFd) -> Vec<String> {
 fn problems(overlay: &Overlay<'_>) -> Vec<String> {
     let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
     let absent = all.filter(|path| !path.is_dir());
-    let mut found: Vec<String> = absent
-        .take(1)
-        .map(|path| format!("{} is no directory that can be reached", path.display()))
-        .collect();
+    let mut found: Vec<String> =
+        absent.take(1).map(|path| format!("{} is not an accessible directory", path.display())).collect();
     if let Some(filesystem) = unsuitable(overlay.upper) {
         let upper = overlay.upper.display();
-        found.push(format!("{upper} is on {filesystem}, which cannot be written to through an overlay"));
+        found.push(format!(
+            "{upper} is on {filesystem}, which does not support the upper directory of an overlay"
+        ));
     }
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
     if device(overlay.upper) != device(overlay.work) {
-        found.push("upper and work are not on one filesystem".to_owned());
+        found.push("upper and work directory are on different filesystems".to_owned());
     }
     found
 }

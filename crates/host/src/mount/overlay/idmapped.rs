@@ -33,7 +33,7 @@ pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, user: u32) -> Result
 fn parent_of<'a>(overlay: &Overlay<'a>) -> Result<&'a Path> {
     let (upper, work) = (overlay.upper.parent(), overlay.work.parent());
     let both = upper.filter(|_| upper == work);
-    both.ok_or_else(|| HostError::other("upper and work are not in one directory"))
+    both.ok_or_else(|| HostError::other("upper and work directory have different parents"))
 }
 
 fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
@@ -45,7 +45,7 @@ fn of_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<
         _ => id_map.clone_mount(path),
     };
     let made = context::create_from(xattrs, overlay, &open)?;
-    made.ok_or_else(|| HostError::other("the kernel creates overlays only at their mount point"))
+    made.ok_or_else(|| HostError::other("this kernel cannot create detached overlays"))
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
@@ -60,7 +60,7 @@ fn in_own_thread(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Resul
         let thread = std::thread::Builder::new().name("overlay-idmap".to_owned());
         let making = thread.spawn_scoped(scope, || in_own_mounts(xattrs, overlay, id_map));
         let making = making.context("start a thread")?;
-        making.join().unwrap_or_else(|_| Err(HostError::other("the thread that mounts has ended")))
+        making.join().unwrap_or_else(|_| Err(HostError::other("the mount thread panicked")))
     })
 }
 

@@ -62,7 +62,7 @@ impl Init<'_> {
             nameserver: self.view.egress.is_some(),
         }
         .build()?;
-        start_loopback().context("start the loopback network")?;
+        start_loopback().context("bring up the loopback interface")?;
         parent.notify()?;
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
@@ -124,10 +124,10 @@ impl Init<'_> {
         // SAFETY: waits for any child, without a pointer for its status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         if let Some(status) = status {
-            // The client may have ended.
+            // The client may have exited.
             let _ = send(self.control(), &Event::Exited(status), &[]);
         }
-        // SAFETY: ends the process, without running exit handlers of the helper.
+        // SAFETY: exits the process without running exit handlers of the helper.
         unsafe { libc::_exit(0) }
     }
 
@@ -142,16 +142,16 @@ impl Init<'_> {
         // SAFETY: this process has one thread.
         let pid = unsafe { libc::fork() };
         match pid {
-            -1 => Err(io::Error::last_os_error()).context("make a process"),
+            -1 => Err(io::Error::last_os_error()).context("fork"),
             0 => {
                 let slave = terminal.as_ref().map(|(_, slave)| slave.as_fd());
                 let code = self.exec_program(&program, slave);
-                // SAFETY: ends the process, without running exit handlers of the parent.
+                // SAFETY: exits the process without running exit handlers of the parent.
                 unsafe { libc::_exit(code) }
             }
             _ => {
-                let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
-                    .context("open its own process")?;
+                let own =
+                    pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("open a pidfd")?;
                 let master = terminal.as_ref().map(|(master, _)| master.as_fd());
                 let both: Vec<_> = [own.as_fd()].into_iter().chain(master).collect();
                 send(self.control(), &Event::Started, &both).context("report the start of the program")?;
@@ -190,9 +190,9 @@ impl Init<'_> {
             };
             rustix::stdio::dup2_stdin(input).context("open the input")?;
             rustix::stdio::dup2_stdout(output).context("open the output")?;
-            rustix::stdio::dup2_stderr(errors).context("open the output for errors")?;
+            rustix::stdio::dup2_stderr(errors).context("open the error output")?;
             rustix::process::chdir(std::path::Path::new(&self.view.cwd))
-                .context(format!("go to {}", self.view.cwd.display()))?;
+                .context(format!("enter {}", self.view.cwd.display()))?;
             // SAFETY: nothing uses other descriptors than the first three from here on.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filters.apply()

@@ -205,7 +205,7 @@ fn has_mapping(process: BorrowedFd<'_>, thread: &str) -> io::Result<Option<bool>
     Ok((!maps.is_empty()).then(|| maps.lines().filter_map(path).any(|inside| inside)))
 }
 
-/// Returns true if the error means that a process, thread or file descriptor does not exist any more.
+/// Returns true if the error means that a process, thread or file descriptor no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }

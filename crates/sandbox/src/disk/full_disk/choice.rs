@@ -7,8 +7,8 @@ use std::time::Duration;
 use workspace_workspace::Usage;
 
 /// Reasons why a sandbox is stopped.
-const WROTE: &str = "it went on writing";
-const HOLDS_MOST: &str = "its owner holds most of the disk";
+const WROTE: &str = "it kept writing";
+const HOLDS_MOST: &str = "its owner uses most of the disk";
 
 /// Disk usage of one sandbox.
 #[derive(Debug, Clone, Default)]

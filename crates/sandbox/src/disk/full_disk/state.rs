@@ -23,12 +23,12 @@ pub(crate) struct FullDisk {
 pub(super) struct EndedSandboxes {
     /// Times at which sandboxes were stopped because of the disk, by id.
     pub(super) stopped: HashMap<String, Instant>,
-    /// Disk usage of their workspaces, by id. It does not change any more.
+    /// Disk usage of their workspaces, by id, which no longer changes.
     pub(super) usage: HashMap<String, Usage>,
 }
 
 impl FullDisk {
-    /// Notes that a sandbox was stopped because of the disk.
+    /// Records that a sandbox was stopped because of a full disk.
     pub(crate) fn note_stopped(&self, id: &str) {
         self.ended().stopped.insert(id.to_owned(), Instant::now());
     }

@@ -12,8 +12,8 @@ use super::Docker;
 use crate::runtime::{RuntimeError, Start};
 
 impl Docker {
-    /// Returns the start data of an agent that connects over TCP, with the addresses of the server; `None`
-    /// for an agent that uses its Unix socket, because it has no network or the server no port.
+    /// Returns the start parameters of an agent that connects over TCP, with the addresses of the server;
+    /// `None` for an agent that uses its Unix socket, because it has no network or the server no port.
     pub(super) async fn agent_address(
         &self,
         start: &Start<'_>,
@@ -25,8 +25,9 @@ impl Docker {
             None => (self.gateway(network).await?.to_string(), endpoint.port),
         };
         let found = lookup_host((name.as_str(), port)).await.map_err(|error| {
-            let message =
-                format!("`{name}`, which GRPC_ADVERTISE tells guest agents to dial, is not found: {error}");
+            let message = format!(
+                "`{name}`, which GRPC_ADVERTISE tells guest agents to dial, cannot be resolved: {error}"
+            );
             RuntimeError::Network(message)
         })?;
         let addresses = found.map(|address| address.to_string()).collect();
@@ -34,7 +35,7 @@ impl Docker {
         Ok(Some(StartParameters { token, addresses, name, trusted }))
     }
 
-    /// Returns the address of this machine in a network.
+    /// Returns the address of this host in a network.
     async fn gateway(&self, network: &str) -> Result<IpAddr, RuntimeError> {
         let found = self.client.inspect_network(network, None::<InspectNetworkOptions>).await;
         let reason = match found.as_ref().map(gateway_of) {

@@ -12,7 +12,7 @@ use ipnet::Ipv4Net;
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::seccomp_profile;
 
-use super::{SANDBOX, SERVER};
+use super::{SANDBOX_LABEL, SERVER_LABEL};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
 use crate::runtime::{Start, Uplink, Usage};
 
@@ -29,14 +29,14 @@ pub(super) struct Parts<'a> {
     pub(super) network: String,
     pub(super) server: &'a str,
     pub(super) user: User,
-    /// True if the daemon can restrict system calls.
+    /// True if the daemon supports seccomp.
     pub(super) seccomp: bool,
     pub(super) transport: AgentTransport,
 }
 
 impl Parts<'_> {
     pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX, start.id), (SERVER, self.server)];
+        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
             hostname: Some(start.id.to_owned()),
@@ -73,7 +73,7 @@ impl Parts<'_> {
             // Memory and swap together: no swap.
             memory_swap: memory,
             pids_limit: limits.processes.map(i64::from),
-            // How many files may be open is the daemon's to say: it may not be allowed to grant more.
+            // The daemon sets the limit on open files: it may not be allowed to grant more.
             ulimits: Some(vec![ulimit("core", 0)]),
             shm_size: shared_memory(start).map(signed),
             tmpfs: Some(self.in_memory(start)),
@@ -93,7 +93,7 @@ impl Parts<'_> {
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
-    /// Returns the security options. The list of system calls is that of all runtimes: the daemon's own may
+    /// Returns the security options. The seccomp profile is the same in all runtimes: the daemon's own may
     /// be older, or disabled.
     fn security(&self) -> Vec<String> {
         let seccomp = self.seccomp.then(|| format!("seccomp={}", seccomp_profile()));

@@ -47,7 +47,7 @@ impl Docker {
             return Ok(self.base.iter().map(|image| tagged(image)).collect());
         }
         if !is_image(template) {
-            let hint = "; the docker runtime takes names of images".to_owned();
+            let hint = "; the docker runtime expects names of images".to_owned();
             return Err(RuntimeError::NoTemplate { name: template.to_owned(), hint });
         }
         let built_in = BUILT_IN.iter().find(|(name, ..)| *name == template);
@@ -58,7 +58,7 @@ impl Docker {
         match self.client.inspect_image(image).await {
             Ok(_) => Ok(true),
             Err(error) if is_not_found(&error) => Ok(false),
-            Err(error) => Err(failed("look for an image", &error)),
+            Err(error) => Err(failed("inspect an image", &error)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Docker {
         let base = self.base.iter().map(|image| tagged(image)).collect();
         let named = BUILT_IN.iter().map(|(name, image, what)| (*name, vec![tagged(image)], *what));
         let named: Vec<(&str, Vec<String>, &str)> =
-            std::iter::once((BASE_NAME, base, "a shell and what comes with it")).chain(named).collect();
+            std::iter::once((BASE_NAME, base, "a shell and basic tools")).chain(named).collect();
         let mut templates: Vec<Template> =
             named.iter().map(|(name, tags, what)| built_in(name, tags, what, &images)).collect();
         for image in &images {
@@ -148,7 +148,7 @@ fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt:
     if template == BASE_NAME || BUILT_IN.iter().any(|(name, ..)| *name == template) {
         let reason = format!(": the image {image} could not be pulled{progress} ({error})");
         let fetch = format!("docker pull {image}");
-        return RuntimeError::TemplateAway { name: template.to_owned(), reason, fetch };
+        return RuntimeError::TemplateNotPresent { name: template.to_owned(), reason, fetch };
     }
     let hint = format!(
         ": the image {image} is not here and could not be pulled{progress} ({error}); \

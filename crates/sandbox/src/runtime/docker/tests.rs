@@ -31,7 +31,7 @@ struct FakeContainer {
     /// Number of requests, after a change, that the daemon answers by the former state.
     lag: u32,
     /// Number of these requests that are left.
-    outdated_answers: u32,
+    stale_reports: u32,
     /// The next pause takes effect, but is reported as failed.
     loses_pause: bool,
     /// Messages of refused requests.
@@ -45,8 +45,8 @@ impl FakeContainer {
             return (200, "OK".to_owned());
         }
         if self.known_paused != self.is_paused {
-            match self.outdated_answers.checked_sub(1) {
-                Some(left) => self.outdated_answers = left,
+            match self.stale_reports.checked_sub(1) {
+                Some(left) => self.stale_reports = left,
                 None => self.known_paused = self.is_paused,
             }
         }
@@ -67,7 +67,7 @@ impl FakeContainer {
 
     fn inspect(&self) -> String {
         let state = serde_json::json!({ "Running": true, "Paused": self.known_paused });
-        let config = serde_json::json!({ "Labels": { SERVER: self.server } });
+        let config = serde_json::json!({ "Labels": { SERVER_LABEL: self.server } });
         serde_json::json!({ "State": state, "Config": config }).to_string()
     }
 
@@ -97,7 +97,7 @@ impl FakeContainer {
     }
 
     fn set_paused(&mut self, is_paused: bool) {
-        (self.is_paused, self.outdated_answers) = (is_paused, self.lag);
+        (self.is_paused, self.stale_reports) = (is_paused, self.lag);
     }
 }
 
@@ -186,7 +186,7 @@ async fn freeze_after_a_thaw_succeeds_though_the_daemon_still_knows_the_containe
 
 #[tokio::test]
 async fn thaw_after_a_freeze_succeeds_though_the_daemon_does_not_know_yet_that_the_container_is_paused() {
-    let (daemon, docker) = FakeDaemon::start(RUNNING_ANSWERS - 1).await;
+    let (daemon, docker) = FakeDaemon::start(RUNNING_REPORTS_MIN - 1).await;
     docker.freeze(ID, &daemon.dir()).await.unwrap();
     assert!(daemon.is_paused());
     docker.thaw(ID, &daemon.dir()).await.unwrap();
@@ -199,7 +199,7 @@ async fn thaw_of_a_running_container_waits_until_the_daemon_knows_that_it_runs()
     pause_note::write(&daemon.dir()).unwrap();
     {
         let mut container = daemon.container.lock().unwrap();
-        (container.known_paused, container.outdated_answers) = (true, 5);
+        (container.known_paused, container.stale_reports) = (true, 5);
     }
     docker.thaw(ID, &daemon.dir()).await.unwrap();
     assert!(!daemon.is_paused() && !daemon.dir().frozen().exists());
@@ -213,7 +213,7 @@ async fn unpause_is_repeated_when_the_daemon_has_forgotten_the_pause_in_between(
     {
         // A late event of the former thaw: the daemon takes the paused container for a running one.
         let mut container = daemon.container.lock().unwrap();
-        (container.known_paused, container.outdated_answers) = (false, RUNNING_ANSWERS - 1);
+        (container.known_paused, container.stale_reports) = (false, RUNNING_REPORTS_MIN - 1);
     }
     docker.client.unpause_container(ID).await.unwrap_err();
     daemon.assert_refused("is not paused");

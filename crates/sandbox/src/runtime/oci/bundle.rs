@@ -223,7 +223,7 @@ fn bind(from: &Path, to: &str, access: &str) -> Value {
     })
 }
 
-/// Lists the parts of a template that are mounted: all but the directories that every root has of its own.
+/// Lists the parts of a template that are mounted: all but the directories that every root has itself.
 fn names(template: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(template)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;

@@ -163,12 +163,12 @@ const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) 
 
 #[test]
 fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
-    use workspace_host::{NamespaceHolder, own_users};
+    use workspace_host::{NamespaceHolder, dedicated_uids};
     let fixture = Fixture::new(&json!({}));
     let ready = fixture.server.get("/ready").body;
     let can = rustix::process::geteuid().is_root()
-        && own_users::probe(&NamespaceHolder::Machine, fixture.server.path(), true).is_ok();
-    assert_eq!(!ready.contains("no user ids of their own"), can, "{ready}");
+        && dedicated_uids::probe(&NamespaceHolder::Machine, fixture.server.path(), true).is_ok();
+    assert_eq!(!ready.contains("no dedicated UIDs"), can, "{ready}");
     let users = [&fixture.greedy, &fixture.neighbour].map(|id| {
         let pid = fixture.server.guest(id).unwrap().pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

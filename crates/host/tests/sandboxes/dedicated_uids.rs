@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
+use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{launch, owner};
 use workspace_host::overlay::{self, Overlay};
-use workspace_host::own_users::{self, OwnUsers};
 use workspace_host::{attach, swap};
 use workspace_mount::MountOptions;
 use workspace_test_support::skip;
@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = crate::trials![the_probe_says_why_uids_are_not_available];
     let here = tempfile::tempdir().unwrap();
     let holder = NamespaceHolder::find_or_start(here.path()).unwrap();
-    let can = own_users::probe(&holder, here.path(), false);
+    let can = dedicated_uids::probe(&holder, here.path(), false);
     holder.end();
     match can {
         Ok(()) => trials.extend(crate::trials![
@@ -35,17 +35,17 @@ pub(crate) fn trials() -> Vec<Trial> {
             descriptors_in_flight_do_not_starve_other_uids,
             inotify_of_one_uid_does_not_starve_others,
         ]),
-        Err(reason) => skip(format_args!("sandboxes with user ids of their own: {reason}")),
+        Err(reason) => skip(format_args!("sandboxes with dedicated UIDs: {reason}")),
     }
     trials
 }
 
 fn the_probe_says_why_uids_are_not_available() {
     let home = Fixture::new();
-    let probed = own_users::probe(&home.holder, &home.path(""), true);
+    let probed = dedicated_uids::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     if home.holder != NamespaceHolder::Machine {
-        assert!(probed.unwrap_err().contains("only a server that root runs"));
+        assert!(probed.unwrap_err().contains("only a server that runs as root"));
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
     }
@@ -55,7 +55,7 @@ fn the_probe_says_why_uids_are_not_available() {
 
 /// Returns a UID for the sandbox of a home.
 fn user(home: &Fixture) -> u32 {
-    OwnUsers::default().allocate(home.id())
+    DedicatedUids::default().allocate(home.id())
 }
 
 fn launch_own(home: &Fixture) -> Sandbox<'_> {
@@ -89,7 +89,7 @@ fn each_sandbox_runs_with_its_own_uid() {
     for (home, sandbox) in homes.iter().zip(&own) {
         assert_eq!(ids(sandbox, "Uid:"), [user(home); 4]);
         assert_eq!(ids(sandbox, "Gid:"), [user(home); 4]);
-        assert_eq!(own_users::of(&sandbox.process).unwrap(), Some(user(home)));
+        assert_eq!(dedicated_uids::uid_of(&sandbox.process).unwrap(), Some(user(home)));
         assert_eq!(sandbox.sh("id -u; id -g; id -un"), "1000\n1000\nsandbox\n");
         assert_eq!(sandbox.sh("stat -c '%u %g' /etc/passwd /home/sandbox"), "0 0\n1000 1000\n");
         assert_eq!(uid(&home.path("output")), user(home));
@@ -98,7 +98,7 @@ fn each_sandbox_runs_with_its_own_uid() {
     // One without a UID of its own, as from older servers.
     let old = homes[2].launch(|_| {});
     assert_eq!(ids(&old, "Uid:"), [shared(); 4]);
-    assert_eq!(own_users::of(&old.process).unwrap(), None);
+    assert_eq!(dedicated_uids::uid_of(&old.process).unwrap(), None);
 }
 
 /// First argument of [`run`]; the home follows.
@@ -231,7 +231,8 @@ fn an_attached_workspace_is_id_mapped() {
 }
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
-    if !views::possible() || own_users::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err()
+    if !views::possible()
+        || dedicated_uids::probe(&NamespaceHolder::Machine, &std::env::temp_dir(), true).is_err()
     {
         return;
     }
@@ -242,7 +243,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         tree.chmod("file", 0o600).unwrap();
     });
     fixture.serve(&MountOptions { owner: owner(&NamespaceHolder::Machine), ..MountOptions::default() });
-    assert!(own_users::can_idmap(&fixture.view()));
+    assert!(dedicated_uids::can_idmap(&fixture.view()));
     for home in &homes {
         let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));
         let _mounted = Mounted(home);

@@ -1,12 +1,12 @@
-//! UIDs of the host, one per sandbox.
+//! Dedicated host UIDs, one per sandbox.
 //!
-//! The kernel counts many resources per user: pages in pipes, file descriptors in flight, epoll watches. So
-//! that sandboxes do not take from each other, root runs each with a UID of its own. Files do not change: on
-//! disk they belong to the user that all sandboxes share (`sandbox_ids.rs`), and each sandbox sees them
-//! through id-mapped mounts as its own. Layers, upper directories and snapshots are not affected.
+//! The kernel limits many resources per UID: pages in pipes, file descriptors in flight, epoll watches. A
+//! server that runs as root gives each sandbox its own UID, so that one cannot exhaust the limits of another.
+//! On disk, files belong to the user that all sandboxes share (`sandbox_ids.rs`); each sandbox sees them as
+//! its own through id-mapped mounts. Layers, upper directories and snapshots are not affected.
 //!
-//! The kernel knows the UID of a running sandbox ([`of`]), so nothing has to be recorded, and sandboxes that
-//! were started without one continue to work.
+//! The UID of a running sandbox can be read from the kernel ([`uid_of`]), so nothing has to be recorded, and
+//! sandboxes that were started without one continue to work.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,92 +23,92 @@ use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 use crate::process::Process;
 
-/// First UID, and number of UIDs: beyond those of systemd for containers, and below those for foreign images.
+/// First of [`UID_COUNT`] UIDs, between systemd's ranges for containers and for foreign images.
 const FIRST_UID: u32 = 0x7800_0000;
 const UID_COUNT: u32 = 0x07fe_0000;
 
-/// UIDs that are in use by sandboxes.
+/// Allocator of UIDs, with those in use by sandbox id.
 #[derive(Debug, Default)]
-pub struct OwnUsers(Mutex<HashMap<String, u32>>);
+pub struct DedicatedUids(Mutex<HashMap<String, u32>>);
 
-impl OwnUsers {
-    /// Allocates a UID for a sandbox. Returns the same one until it is released. It is derived from the
-    /// sandbox's id; one that is in use is skipped.
+impl DedicatedUids {
+    /// Allocates a UID for a sandbox, or returns the one it has. The UID is derived from the sandbox id; UIDs
+    /// in use are skipped.
     pub fn allocate(&self, sandbox: &str) -> u32 {
-        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(user) = given.get(sandbox) {
-            return *user;
+        let mut in_use = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(uid) = in_use.get(sandbox) {
+            return *uid;
         }
-        let user = next_free(sandbox_ids::hash(sandbox) % UID_COUNT, |user| {
-            given.values().any(|taken| *taken == user)
+        let uid = next_free(sandbox_ids::hash(sandbox) % UID_COUNT, |uid| {
+            in_use.values().any(|taken| *taken == uid)
         });
-        given.insert(sandbox.to_owned(), user);
-        user
+        in_use.insert(sandbox.to_owned(), uid);
+        uid
     }
 
     /// Records the UID of a sandbox that another process started.
-    pub fn record(&self, sandbox: &str, user: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.to_owned(), user);
+    pub fn record(&self, sandbox: &str, uid: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.to_owned(), uid);
     }
 
-    /// Releases the UID of a sandbox that has ended.
+    /// Releases the UID of a sandbox that has exited.
     pub fn release(&self, sandbox: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
     }
 }
 
 /// Returns the UID with this index, or the next one that is free.
-fn next_free(mut number: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
-    while is_taken(FIRST_UID + number) {
-        number = (number + 1) % UID_COUNT;
+fn next_free(mut index: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
+    while is_taken(FIRST_UID + index) {
+        index = (index + 1) % UID_COUNT;
     }
-    FIRST_UID + number
+    FIRST_UID + index
 }
 
-/// Returns the own UID of the sandbox with this first process. `None` if it has none.
-pub fn of(process: &Process) -> Result<Option<u32>> {
+/// Returns the dedicated UID of the sandbox whose first process is `process`; `None` if it has none.
+pub fn uid_of(process: &Process) -> Result<Option<u32>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
-    let user = match std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())) {
-        Ok(map) => own_uid(&map),
-        // A process that was reaped has no readable directory in /proc any more.
+    let uid = match std::fs::read_to_string(format!("/proc/{}/uid_map", process.pid())) {
+        Ok(map) => dedicated_uid(&map),
+        // A reaped process has no readable directory in /proc.
         Err(_) if !process.is_running() => return Err(HostError::sandbox_ended()),
-        Err(error) => return Err(error).context("look at the user ids of a sandbox"),
+        Err(error) => return Err(error).context("read the UID map of a sandbox"),
     };
-    // If it still runs, the PID was not reused when the map was read.
-    if user.is_some() && !process.is_running() {
+    // If it is still running, its PID had not been reused when the map was read.
+    if uid.is_some() && !process.is_running() {
         return Err(HostError::sandbox_ended());
     }
-    Ok(user)
+    Ok(uid)
 }
 
-/// Returns the UID of the sandbox user from a map, if it is one of these.
-fn own_uid(map: &str) -> Option<u32> {
-    let user = id_map::parse(map).into_iter().find(|range| range.inside == SANDBOX_UID)?.outside;
-    (FIRST_UID..FIRST_UID + UID_COUNT).contains(&user).then_some(user)
+/// Returns the host UID of the sandbox user from a map, if it is a dedicated one.
+fn dedicated_uid(map: &str) -> Option<u32> {
+    let uid = id_map::parse(map).into_iter().find(|range| range.inside == SANDBOX_UID)?.outside;
+    (FIRST_UID..FIRST_UID + UID_COUNT).contains(&uid).then_some(uid)
 }
 
-/// Checks that sandboxes over workspaces in `directory` can have UIDs of their own. The error is the reason
-/// why not. `lazy` is true if some of them are over a lazy mount.
+/// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
+/// not. `lazy` is true if some workspaces are on a lazy mount.
 pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
     if *holder != NamespaceHolder::Machine {
         return Err(
-            "only a server that root runs can give them, because files on the disk belong to one user"
+            "only a server that runs as root can assign them, because files on disk belong to one user"
                 .to_owned(),
         );
     }
-    let exist = |mapped: Vec<IdRange>| {
-        let holds = |range: &IdRange| {
+    let is_mapped = |ranges: Vec<IdRange>| {
+        let contains = |range: &IdRange| {
             range.inside <= sandbox_ids::FIRST_OWNER && u64::from(FIRST_UID + (UID_COUNT - 1)) < range.end()
         };
-        mapped.iter().any(holds)
+        ranges.iter().any(contains)
     };
-    if !id_map::read().is_ok_and(exist) || !sandbox_ids::ids_of(holder).has_root() {
-        return Err("the user namespace around the server has too few ids".to_owned());
+    if !id_map::read().is_ok_and(is_mapped) || !sandbox_ids::ids_of(holder).has_root() {
+        return Err("the user namespace of the server maps too few ids".to_owned());
     }
     if lazy && machine::kernel_version() < (6, 12) {
-        return Err("the lazy mount can be shown to several users since Linux 6.12".to_owned());
+        return Err("id-mapping the lazy mount needs Linux 6.12".to_owned());
     }
     overlay::probe_idmapped(directory, FIRST_UID + (UID_COUNT - 1)).map_err(|error| error.to_string())
 }
@@ -136,18 +136,18 @@ mod tests {
 
     #[test]
     fn concurrent_sandboxes_have_different_uids() {
-        let users = OwnUsers::default();
+        let users = DedicatedUids::default();
         let first = users.allocate("sbx-1");
         assert_eq!(users.allocate("sbx-1"), first);
         assert!((FIRST_UID..FIRST_UID + UID_COUNT).contains(&first));
-        // Another sandbox whose id leads to the same UID.
-        let after = OwnUsers::default();
+        // A UID that is in use is skipped.
+        let after = DedicatedUids::default();
         after.record("sbx-2", first);
         assert_eq!(after.allocate("sbx-1"), first + 1);
         after.release("sbx-2");
         after.release("sbx-1");
         assert_eq!(after.allocate("sbx-1"), first);
-        // After the last one comes the first.
+        // Wraps around at the end.
         let last = FIRST_UID + (UID_COUNT - 1);
         assert_eq!(next_free(UID_COUNT - 1, |user| user == last), FIRST_UID);
         assert_eq!(next_free(UID_COUNT - 1, |_| false), last);
@@ -158,10 +158,10 @@ mod tests {
         let lines = |ranges: Vec<IdRange>| -> String {
             ranges.iter().map(|one| format!("{} {} {}\n", one.inside, one.outside, one.count)).collect()
         };
-        assert_eq!(own_uid(&lines(id_map_of(USERS, Some(FIRST_UID + 5)))), Some(FIRST_UID + 5));
-        assert_eq!(own_uid(&lines(id_map_of(USERS, None))), None);
-        assert_eq!(own_uid("0 0 4294967295\n"), None);
-        assert_eq!(own_uid("1000 1000 1\n"), None);
+        assert_eq!(dedicated_uid(&lines(id_map_of(USERS, Some(FIRST_UID + 5)))), Some(FIRST_UID + 5));
+        assert_eq!(dedicated_uid(&lines(id_map_of(USERS, None))), None);
+        assert_eq!(dedicated_uid("0 0 4294967295\n"), None);
+        assert_eq!(dedicated_uid("1000 1000 1\n"), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::kind::Kind;
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! with_failures {
         ($($name:ident),* $(,)?) => {
-            vec![$(Trial::test(concat!("undecided_swap::", stringify!($name)), || {
+            vec![$(Trial::test(concat!("unresolved_restore::", stringify!($name)), || {
                 run(Kind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
@@ -126,7 +126,7 @@ async fn sandbox_is_in_error_while_its_workspace_is_unknown(home: &TestHome) {
         let now = fixture.now().await;
         assert_eq!((now.sandbox.state, now.config.snapshot), (State::Error, Some(fixture.old)));
         let reason = now.sandbox.state_reason.unwrap();
-        assert!(reason.contains("delete the sandbox"), "{reason}");
+        assert!(reason.contains("does not recover, delete it"), "{reason}");
         let refused = fixture.service.commit(&alice(), fixture.id(), NewCommit::default()).await.unwrap_err();
         assert!(matches!(refused, SandboxError::NotRunning { .. }), "{refused}");
         fixture.runtime.is_blind.store(false, Ordering::SeqCst);

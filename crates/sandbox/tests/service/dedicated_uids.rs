@@ -1,10 +1,10 @@
-//! Sandboxes with user ids of their own.
+//! Sandboxes with dedicated UIDs.
 
 use std::path::Path;
 
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
-use workspace_host::{launch, own_users};
+use workspace_host::{dedicated_uids, launch};
 use workspace_sandbox::runtime::LazyMount;
 use workspace_sandbox::{
     Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, Service, Settings, View,
@@ -27,14 +27,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Returns true if sandboxes on this machine have user ids of their own; otherwise checks that the reason is
+/// Returns true if sandboxes on this host have dedicated UIDs; otherwise checks that the reason is
 /// reported.
-async fn has_own_users(home: &TestHome, service: &Service) -> bool {
+async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Machine } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    match own_users::probe(&holder, home.path(), false) {
+    match dedicated_uids::probe(&holder, home.path(), false) {
         Ok(()) => {
-            assert!(!missing.contains("no user ids of their own"), "{missing}");
+            assert!(!missing.contains("no dedicated UIDs"), "{missing}");
             true
         }
         Err(reason) => {
@@ -62,19 +62,19 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
     let shared = launch::owner(&service.runtime().mount_holder().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
     let found = user(home, &view);
-    if has_own_users(home, &service).await {
+    if has_dedicated_uids(home, &service).await {
         assert_ne!(Some(found), shared.map(|(user, _)| user));
         return;
     }
     assert_eq!(found, shared.map_or(of_server, |(user, _)| user));
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
-    assert!(shared.is_some() || missing.contains("only a server that root runs"), "{missing}");
+    assert!(missing.contains("no dedicated UIDs for sandboxes"), "{missing}");
+    assert!(shared.is_some() || missing.contains("only a server that runs as root"), "{missing}");
 }
 
 async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     let service = home.start_with(|settings| settings.pool = 2).await;
-    if !has_own_users(home, &service).await {
+    if !has_dedicated_uids(home, &service).await {
         return;
     }
     wait_until("the warm pool has one", async || service.warm_pool_size() > 0).await;
@@ -98,7 +98,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
 
 async fn user_ids_survive_a_restart(home: &TestHome) {
     let service = home.start().await;
-    if !has_own_users(home, &service).await {
+    if !has_dedicated_uids(home, &service).await {
         return;
     }
     let (first, second) = (create(&service).await, create(&service).await);
@@ -109,7 +109,7 @@ async fn user_ids_survive_a_restart(home: &TestHome) {
     let id = first.sandbox.id.as_str();
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!([user(home, &first), user(home, &second)], before);
-    let asked = service.runtime().user(id, &home.dir(&first)).await.unwrap();
+    let asked = service.runtime().dedicated_uid(id, &home.dir(&first)).await.unwrap();
     assert_eq!(asked, Some(before[0]));
     // A new workspace is shown to the user id that it has.
     service.restore(&alice(), id, snapshot.id, IfInUse::EndProcesses).await.unwrap();
@@ -130,7 +130,7 @@ fn snapshot(service: &Service) -> Snapshot {
 
 async fn snapshots_move_files_between_user_ids(home: &TestHome) {
     let service = home.start().await;
-    let own = has_own_users(home, &service).await;
+    let own = has_dedicated_uids(home, &service).await;
     let base_snapshot = snapshot(&service);
     for provider in [ProviderKind::Overlay, ProviderKind::Copy] {
         let new = NewSandbox { snapshot: Some(base_snapshot.id), provider: Some(provider), ..base() };
@@ -168,7 +168,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
 async fn start_sharing(home: &TestHome) -> Service {
     let runtime = home.kind.runtime(home.path()).await;
     let nowhere = Path::new("/proc/self/fd");
-    runtime.find_own_users(nowhere, nowhere, LazyMount::Unused).await.unwrap();
+    runtime.find_dedicated_uids(nowhere, nowhere, LazyMount::Unused).await.unwrap();
     let mut settings = Settings::new(home.path());
     settings.pool = 0;
     Service::start(settings, home.catalog().await, runtime).await.unwrap()
@@ -191,7 +191,7 @@ async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Sna
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
     let service = start_sharing(home).await;
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    assert!(missing.contains("no user ids of their own for sandboxes"), "{missing}");
+    assert!(missing.contains("no dedicated UIDs for sandboxes"), "{missing}");
     let snapshot = snapshot(&service);
     let new = || NewSandbox { snapshot: Some(snapshot.id), ..base() };
     let old = [create(&service).await, service.create(creator(), new()).await.unwrap()];
@@ -199,7 +199,7 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) 
     service.close().await;
     drop(service);
     let service = home.start().await;
-    let own = has_own_users(home, &service).await;
+    let own = has_dedicated_uids(home, &service).await;
     let later = [create(&service).await, service.create(creator(), new()).await.unwrap()];
     assert_eq!(user(home, &later[0]) != user(home, &later[1]), own);
     for view in old.iter().chain(&later) {
