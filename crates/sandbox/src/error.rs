@@ -79,7 +79,7 @@ pub enum SandboxError {
     },
     /// The idempotency key was used for another request.
     #[error("idempotency key `{key}` was used for another request")]
-    OtherRequest { key: String },
+    IdempotencyConflict { key: String },
     /// A parameter is not valid.
     #[error("{field}: {message}")]
     Invalid {
@@ -209,7 +209,7 @@ impl From<CatalogError> for SandboxError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::NotFound { what: "sandbox", id } => Self::NotFound { id },
-            CatalogError::IdempotencyConflict { key } => Self::OtherRequest { key },
+            CatalogError::IdempotencyConflict { key } => Self::IdempotencyConflict { key },
             CatalogError::Nul { field } => Self::Invalid { field, message: "contains a NUL".to_owned() },
             other => Self::Catalog(other),
         }

@@ -73,7 +73,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::NameTaken { name, sandbox } => Self::new(error_codes::SANDBOX_NAME_TAKEN, message)
                 .detail("name", name)
                 .detail("sandboxId", sandbox),
-            SandboxError::OtherRequest { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
+            SandboxError::IdempotencyConflict { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
             SandboxError::Invalid { field, .. } => {
                 let code = match field {
                     "resources.cpu" | "resources.memory" | "resources.disk" | "resources.processes" => {

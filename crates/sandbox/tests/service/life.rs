@@ -146,7 +146,7 @@ async fn repeated_request_creates_one_sandbox(home: &TestHome) {
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     let other = Creator { idempotency_key: Some(("k".to_owned(), "b".repeat(64))), ..creator() };
     let refused = service.create(other, base()).await.unwrap_err();
-    assert!(matches!(refused, SandboxError::OtherRequest { .. }), "{refused}");
+    assert!(matches!(refused, SandboxError::IdempotencyConflict { .. }), "{refused}");
     // Another key exceeds the quota, and leaves neither row nor claim.
     let second = Creator { idempotency_key: Some(("l".to_owned(), "a".repeat(64))), ..creator() };
     let refused = service.create(second.clone(), base()).await.unwrap_err();
