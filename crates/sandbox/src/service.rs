@@ -124,7 +124,7 @@ impl Service {
         port: Option<GuestPort>,
     ) -> Result<Self> {
         for directory in [&settings.sandboxes, &settings.workspaces] {
-            private_directory(directory).context(|| format!("make {}", directory.display()))?;
+            private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open(&settings, &runtime).await?);
         let permits = || FairSemaphore::new(settings.creations_at_once);

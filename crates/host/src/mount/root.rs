@@ -302,7 +302,7 @@ pub(crate) fn in_new_root(path: impl AsRef<Path>) -> PathBuf {
 }
 
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).context(format!("make {}", path.display()))
+    fs::create_dir_all(path).context(format!("create {}", path.display()))
 }
 
 pub(crate) fn mount_tmpfs(path: impl AsRef<Path>, options: &str, more: MountFlags) -> Result<()> {

@@ -180,7 +180,7 @@ fn cgroups_in_use_are_not_taken_over() {
     let other = home.path("another");
     let again = home.try_launch(|launch| launch.process_file = &other);
     if cgroups_are_writable() {
-        assert!(again.unwrap_err().to_string().contains("former"));
+        assert!(again.unwrap_err().to_string().contains("leftover cgroup"));
         assert!(sandbox.process.is_running());
     } else {
         again.unwrap().process.kill();

@@ -40,7 +40,7 @@ impl Probe {
     /// are removed.
     fn begin(&self) -> Result<fs::File> {
         loop {
-            let action = || format!("make {}", self.path.display());
+            let action = || format!("create {}", self.path.display());
             match fs::create_dir(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(error).context(action());

@@ -46,7 +46,7 @@ impl RecordWriter {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is already frozen"));
             }
-            file => file.context(format!("make {}", path.display()))?,
+            file => file.context(format!("create {}", path.display()))?,
         };
         let mut line = serde_json::to_vec(record).map_err(|error| HostError::other(error.to_string()))?;
         line.push(b'\n');

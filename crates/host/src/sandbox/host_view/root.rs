@@ -215,7 +215,7 @@ fn create_mount_point(at: &Path, is_directory: bool) -> Result<()> {
     if let Some(parent) = at.parent() {
         create_dir(parent)?;
     }
-    fs::write(at, "").context(format!("make {}", at.display()))
+    fs::write(at, "").context(format!("create {}", at.display()))
 }
 
 /// Makes the new root the root of this process, and detaches the old one.
