@@ -185,7 +185,7 @@ async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
     let is_explained =
-        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("gone");
+        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("not running");
     assert!(is_explained, "{error}");
     assert!(!dir.frozen().exists());
     service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();
