@@ -41,7 +41,7 @@ fn an_invalid_allowlist_is_refused_with_the_wrong_entry() {
     let server = TestServer::new();
     let before = server.sandbox_directories();
     for (network, allow, said) in [
-        ("none", json!(["example.com"]), "the network `egress` alone"),
+        ("none", json!(["example.com"]), "only the network `egress`"),
         ("egress", json!(["example.com", "http://example.com"]), "`http://example.com`"),
         ("egress", json!(["fd00::/8"]), "`fd00::/8` is IPv6"),
         ("egress", json!(["10.1.2.3/8"]), "`10.0.0.0/8`"),

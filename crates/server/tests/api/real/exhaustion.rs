@@ -264,7 +264,6 @@ fn many_terminals_leak_nothing() {
 /// embedded sandbox cannot reach the socket; code in a container can.
 const FLOOD: &str = r#"
 use Socket;
-use workspace_test_support::skip;
 my ($path) = @ARGV;
 my @open;
 while (1) {

@@ -318,7 +318,7 @@ fn sandboxes_that_ended_during_downtime_are_stopped_with_a_reason() {
     server.start();
     let sandbox = server.sandbox(&one);
     assert_eq!(sandbox["state"], "stopped");
-    assert!(sandbox["stateReason"].as_str().unwrap().contains("away"), "{sandbox}");
+    assert!(sandbox["stateReason"].as_str().unwrap().contains("while the server was down"), "{sandbox}");
     assert_eq!(server.command(&one, &command)["state"], "failed");
     let events = Stream::output(&server, &one, &command, None).begun().rest();
     assert_eq!(printed(&events), b"printed\n");
