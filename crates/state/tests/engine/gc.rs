@@ -514,7 +514,7 @@ fn a_second_concurrent_collection_is_refused() {
         std::thread::sleep(Duration::from_millis(10));
     };
     assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
-    assert!(refused.to_string().contains("another collection"), "{refused}");
+    assert!(refused.to_string().contains("another garbage collection"), "{refused}");
     child.kill();
     child.finish().assert_killed();
     // A process that another test is starting may have inherited the lock for a moment.
